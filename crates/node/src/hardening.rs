@@ -2,7 +2,13 @@
 
 use crate::daemon::config::{Config, OneWay};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities, set_no_new_privs};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, configure_capability_in_ambient_set, set_capabilities,
+    set_no_new_privs,
+};
+
+/// The program nft, by which a node diverts TCP, needs this one, too.
+const PASSED_ON: CapabilitySet = CapabilitySet::NET_ADMIN;
 
 /// For every command: no core file and no debugger of the same user shows its keys, and no program that it starts gains rights.
 /// Errors are ignored: if a kernel refuses one of these, the process is as other programs are.
@@ -43,11 +49,15 @@ pub fn keep_only(needed: CapabilitySet) -> rustix::io::Result<()> {
     clear_ambient_capability_set()?;
     let has = capabilities(None)?;
     let kept = has.permitted & needed;
-    if has.permitted == kept && has.inheritable.is_empty() {
-        // A systemd unit may have done it already, and forbid the call.
-        return Ok(());
+    let inheritable = kept & PASSED_ON;
+    // A systemd unit may have done it already, and forbid the call.
+    if has.permitted != kept || has.inheritable != inheritable {
+        set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable })?;
     }
-    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })
+    if !inheritable.is_empty() && !rustix::process::geteuid().is_root() {
+        configure_capability_in_ambient_set(inheritable, true)?;
+    }
+    Ok(())
 }
 
 /// From here on a panic of any task ends the process, so that its supervisor starts it again. Exit code 1, as for every defect.

@@ -7,6 +7,8 @@ mod address;
 mod cli;
 mod code;
 mod daemon;
+mod directories;
+mod divert;
 mod doctor;
 mod failure;
 mod further_path;

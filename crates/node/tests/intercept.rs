@@ -316,6 +316,18 @@ mod linux {
     }
 
     #[test]
+    fn what_fails_closed_is_looked_after_while_the_server_is_away() {
+        let Some(mut world) = World::new("interception without its server") else { return };
+        let proxy = world.proxy("--intercept own");
+        world.proxies.clear();
+        assert_eq!(proxy.event("session")["up"], false);
+        assert!(world.table());
+        assert!(run(&world.router, "nft flush ruleset").status.success());
+        until("the rules are put back", || world.table());
+        assert!(asked(&world.router, TARGETS[0], PORT).ok().as_deref() != Some("10.77.1.1"), "what is diverted does not pass by");
+    }
+
+    #[test]
     fn what_fails_open_goes_by_itself_once_the_proxy_is_killed_or_the_server_gone() {
         let Some(mut world) = World::new("interception that fails open") else { return };
         let mut proxy = world.proxy("--intercept own --intercept-udp tproxy --fail open --exclude user:12345 --exclude private");

@@ -22,6 +22,9 @@ enum Hosts {
 }
 
 impl Pattern {
+    /// Every target.
+    pub const ALL: Self = Self { hosts: Hosts::All, ports: None };
+
     /// Whether it is about `ip`, which the host that was asked for is or has.
     pub(crate) fn matches(&self, asked: &Host, ip: IpAddr, port: u16) -> bool {
         let is_host = match (&self.hosts, asked) {

@@ -70,10 +70,14 @@ pub(crate) async fn dial(target: &Target, dialler: &Dialler) -> Result<TcpStream
     let mark = dialler.mark;
     // None is an error any more.
     let won = race(addresses, |address| Box::pin(connect(address, from(address).unwrap_or_default(), mark)), telling).await;
-    won.unwrap_or_else(|| Err(io::ErrorKind::AddrNotAvailable.into())).map_err(|error| {
-        let outcome = outcome(&error);
-        Answer::new(outcome, if outcome == Outcome::Failed { error.to_string() } else { String::new() })
-    })
+    won.unwrap_or_else(|| Err(io::ErrorKind::AddrNotAvailable.into())).map_err(|error| answer_of(&error))
+}
+
+/// What to tell of an error of the system: what this host lacks or forbids is no missing route.
+fn answer_of(error: &io::Error) -> Answer {
+    let outcome = outcome(error);
+    let is_local = matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::PermissionDenied);
+    Answer::new(outcome, if outcome == Outcome::Failed || is_local { error.to_string() } else { String::new() })
 }
 
 async fn connect(address: SocketAddr, from: Option<IpAddr>, mark: Option<u32>) -> io::Result<TcpStream> {
@@ -154,6 +158,16 @@ mod tests {
     fn descriptors_that_have_run_out_are_no_connections_too_many() {
         const EMFILE: i32 = 24;
         assert_eq!(outcome(&io::Error::from_raw_os_error(EMFILE)), Outcome::Failed);
+    }
+
+    #[test]
+    fn what_this_host_lacks_or_forbids_is_no_missing_route() {
+        const EPERM: i32 = 1;
+        const EADDRNOTAVAIL: i32 = 99;
+        const EHOSTUNREACH: i32 = 113;
+        let words = |code: i32| answer_of(&io::Error::from_raw_os_error(code)).words();
+        assert!(words(EPERM).contains("not permitted") && words(EADDRNOTAVAIL).contains("assign"), "{}", words(EADDRNOTAVAIL));
+        assert_eq!(words(EHOSTUNREACH), "no route to the target");
     }
 
     /// A name whose addresses are partly denied is dialled at the others only: what was checked is what is dialled.

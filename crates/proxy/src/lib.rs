@@ -26,6 +26,8 @@ mod report;
 mod senders;
 pub mod socks;
 mod source;
+#[cfg(target_os = "linux")]
+pub mod split;
 mod stream;
 mod target;
 mod udp;

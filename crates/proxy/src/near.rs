@@ -33,6 +33,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// What came in at a server's listeners and is carried here at a time: each takes a socket, and the server says how many there are.
 const MOST_ARRIVALS: usize = 1024;
 
+/// Ports whose connections go before others unless others are named: ssh, telnet, RDP, VNC.
+pub(crate) const INTERACTIVE: [u16; 4] = [22, 23, 3389, 5900];
+
 /// How a near end goes about it.
 #[derive(Clone, Debug)]
 pub struct NearOptions {
@@ -55,7 +58,7 @@ impl Default for NearOptions {
         Self {
             udp_idle: Duration::from_secs(60),
             udp_lifetime: udp::LIFETIME,
-            interactive: vec![22, 23, 3389, 5900],
+            interactive: INTERACTIVE.to_vec(),
             mark: None,
             tell_source: false,
             accept_proxy: Vec::new(),

@@ -40,7 +40,7 @@ fn cost(bytes: u64, rate: u64) -> Duration {
 
 /// Bytes that may pass at once after a pause.
 pub(crate) fn burst(rate: u64) -> u64 {
-    (rate * BURST.as_millis() as u64 / 1000).max(LEAST_BURST)
+    (rate.saturating_mul(BURST.as_millis() as u64) / 1000).max(LEAST_BURST)
 }
 
 impl Pace {
@@ -61,7 +61,7 @@ impl Pace {
 
     /// How much to read at once.
     pub fn chunk(&self) -> usize {
-        let per_chunk = self.rate.map(|rate| rate * CHUNK.as_millis() as u64 / 1000);
+        let per_chunk = self.rate.map(|rate| rate.saturating_mul(CHUNK.as_millis() as u64) / 1000);
         per_chunk.unwrap_or(CHUNKS.1).clamp(CHUNKS.0, CHUNKS.1) as usize
     }
 
@@ -72,6 +72,13 @@ impl Pace {
         let Some(rate) = self.rate else { return now };
         self.paid = self.paid.max(now.checked_sub(cost(burst(rate), rate)).unwrap_or(now)) + cost(bytes, rate);
         self.paid
+    }
+
+    /// Bytes that were taken do not pass after all: their connection ended while they waited.
+    pub fn give_back(&mut self, bytes: u64) {
+        if let Some(rate) = self.rate {
+            self.paid = self.paid.checked_sub(cost(bytes, rate)).unwrap_or(self.paid);
+        }
     }
 
     /// Whether a datagram goes on; one that does not is to be dropped.

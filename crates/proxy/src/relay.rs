@@ -258,10 +258,12 @@ impl Reading {
             let at = counts.charge_up(self.buffer.len()).map_err(Broken::Gone)?;
             self.is_let_through = true;
             counts.wait(at).await;
+            counts.is_passed_up();
         }
         while self.at < self.buffer.len() {
             self.at += send.write(&self.buffer[self.at..]).await.map_err(of_flow)?;
         }
+        counts.is_passed_up();
         self.buffer.clear();
         (self.at, self.is_let_through) = (0, false);
         Ok(())

@@ -93,6 +93,9 @@ pub(crate) struct Counts {
     up: AtomicU64,
     down: AtomicU64,
     wire: OnceLock<Wire>,
+    /// Bytes that are charged for and still wait for their rate, from the socket and to it.
+    waiting_up: AtomicU64,
+    waiting_down: AtomicU64,
     /// `None`: nobody limits them.
     user: Option<Arc<User>>,
     end: OnceLock<End>,
@@ -105,7 +108,9 @@ const CHUNK: usize = 64 << 10;
 impl Counts {
     /// Those of a connection of this user.
     pub fn of(user: Arc<User>) -> Self {
-        Self { user: Some(user), ..Self::default() }
+        let mut counts = Self::default();
+        counts.user = Some(user);
+        counts
     }
 
     /// From the socket.
@@ -136,13 +141,20 @@ impl Counts {
     /// The connection ends.
     pub fn charge_up(&self, bytes: usize) -> Result<Option<Instant>, End> {
         let at = self.charge(Direction::Down, bytes)?;
+        self.waiting_up.store(bytes as u64, Relaxed);
         self.up(bytes);
         Ok(at)
+    }
+    /// These bytes have gone on.
+    pub fn is_passed_up(&self) {
+        self.waiting_up.store(0, Relaxed);
     }
     /// The same for the socket.
     pub async fn pass_down(&self, bytes: usize) -> Result<(), End> {
         let at = self.charge(Direction::Up, bytes)?;
+        self.waiting_down.store(bytes as u64, Relaxed);
         self.wait(at).await;
+        self.waiting_down.store(0, Relaxed);
         self.down(bytes);
         Ok(())
     }
@@ -215,5 +227,51 @@ impl Counts {
     /// What was noted.
     pub fn wire(&self) -> Wire {
         self.wire.get().copied().unwrap_or_default()
+    }
+}
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        let Some(user) = &self.user else { return };
+        for (direction, waiting) in [(Direction::Down, &self.waiting_up), (Direction::Up, &self.waiting_down)] {
+            match waiting.load(Relaxed) {
+                0 => {}
+                bytes => user.give_back(direction, bytes),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::user::{Account, Limits, Users};
+    use std::collections::BTreeMap;
+
+    const RATE: u64 = 1000;
+
+    /// Connections that have ended owe nothing: others of their user need not wait for what never passed.
+    #[tokio::test(start_paused = true)]
+    async fn what_waited_when_its_connection_ended_keeps_no_other_waiting() {
+        let key = noctule::SecretKey::from_bytes([1; 32]).public();
+        let limits = Limits { rate_up: Some(RATE), rate_down: Some(RATE), ..Limits::default() };
+        let account = Account { name: "ann".into(), keys: vec![key], limits };
+        let user = Users::new(Limits::default(), vec![account], BTreeMap::new()).of(key);
+        for _ in 0..2 {
+            // The burst of the beginning.
+            let counts = Counts::of(Arc::clone(&user));
+            let _ = (counts.pass_down(64 << 10).await, counts.charge_up(64 << 10).map(drop));
+            counts.is_passed_up();
+        }
+        for _ in 0..200 {
+            let counts = Counts::of(Arc::clone(&user));
+            let at = counts.charge_up(RATE as usize);
+            assert!(tokio::time::timeout(Duration::from_millis(1), counts.pass_down(RATE as usize)).await.is_err() && at.is_ok());
+        }
+        let (counts, began) = (Counts::of(user), Instant::now());
+        counts.pass_down(RATE as usize).await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(70), "{:?}", began.elapsed());
+        let at = counts.charge_up(RATE as usize).unwrap().unwrap();
+        assert!(at - began < Duration::from_secs(70), "{:?}", at - began);
     }
 }

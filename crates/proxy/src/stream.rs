@@ -124,11 +124,22 @@ pub(crate) fn no_room(error: &FlowError) -> Option<Answer> {
 
 /// Opens a stream with this record in front, and the bytes that are there already in the same breath.
 pub(crate) async fn open(session: &Session, request: &Record, first: &[u8], class: Class) -> Result<(SendStream, Incoming), Answer> {
+    open_as(TAG, session, request, first, class).await
+}
+
+/// The same with another tag.
+pub(crate) async fn open_as(
+    tag: u64,
+    session: &Session,
+    request: &Record,
+    first: &[u8],
+    class: Class,
+) -> Result<(SendStream, Incoming), Answer> {
     let failed = |error: FlowError| {
         let outcome = if matches!(error, FlowError::Session(_)) { Outcome::Unreachable } else { Outcome::Failed };
         no_room(&error).unwrap_or_else(|| Answer::new(outcome, error.to_string()))
     };
-    let opened = session.open_bi(FlowOptions { tag: TAG, class, ..FlowOptions::default() });
+    let opened = session.open_bi(FlowOptions { tag, class, ..FlowOptions::default() });
     let (mut send, recv) = opened.map_err(|error| match &error {
         OpenError::Session(_) => Answer::new(Outcome::Unreachable, error.to_string()),
         OpenError::Limit { .. } => Answer::new(Outcome::Busy, error.to_string()),

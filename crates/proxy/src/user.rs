@@ -264,6 +264,12 @@ impl User {
         Ok(at)
     }
 
+    /// Bytes of a connection that ended while they waited for the rate: others need not wait for them. They were read, so that they count for quotas.
+    pub fn give_back(&self, direction: Direction, bytes: u64) {
+        let mut state = self.lock();
+        if direction == Direction::Up { state.up.give_back(bytes) } else { state.down.give_back(bytes) }
+    }
+
     /// Whether a datagram goes on; one that does not is counted.
     pub fn take_datagram(&self, direction: Direction, bytes: u64) -> bool {
         let passes = {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::outcome::{Outcome, RunFailure};
+use crate::cli::Quoted;
 use crate::report::round;
 use crate::scenario::{Case, Scenario};
 
@@ -137,8 +138,31 @@ fn origin(case: &Case) -> String {
         !word.starts_with("seed=") && !case.cell.iter().any(is_axis)
     };
     let text = case.command.as_deref().map_or(&*case.name, |command| command.trim_start_matches("noctule-lab sim"));
-    let words: Vec<&str> = text.split_whitespace().filter(said).collect();
+    let words = words(text);
+    let words: Vec<String> = words.iter().map(String::as_str).filter(said).map(|word| Quoted(word).to_string()).collect();
     if words.is_empty() { "as it is".to_owned() } else { words.join(" ") }
+}
+
+/// The words of a command line, their quotes taken off: what [`Quoted`] writes.
+fn words(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut is_quoted, mut is_escaped) = (Vec::new(), None::<String>, false, false);
+    for c in text.chars() {
+        match c {
+            _ if is_escaped => {
+                word.get_or_insert_default().push(c);
+                is_escaped = false;
+            }
+            '\'' => {
+                is_quoted = !is_quoted;
+                word.get_or_insert_default();
+            }
+            '\\' if !is_quoted => is_escaped = true,
+            c if c.is_whitespace() && !is_quoted => words.extend(word.take()),
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
 }
 
 /// Every cell of a matrix.
@@ -283,6 +307,20 @@ pub(crate) mod tests {
         let line = |flags: &str| format!("noctule-lab sim{flags} --loss=2% --seed=1");
         let grids = [of("", "1mbit", Some(&line("")), 1), of("", "2mbit", Some(&line(" --rate=2mbit")), 1)];
         assert_eq!(first(grids.into()), ["as it is", "--rate=2mbit"]);
+        // A name with spaces is one word.
+        let traced = |rate: &str, flags: &str| {
+            let command = format!("noctule-lab sim{flags} '--trace=my file' --seed=1");
+            Case { cell: vec![("trace".to_owned(), "my file".to_owned())], ..of("", rate, Some(&command), 1) }
+        };
+        assert_eq!(first(vec![traced("1mbit", ""), traced("2mbit", " --rate=2mbit")]), ["as it is", "--rate=2mbit"]);
+        assert_eq!(words(&format!("{} {} b", Quoted("it's a"), Quoted(""))), ["it's a", "", "b"]);
+        // A name with spaces is one word.
+        let traced = |rate: &str, flags: &str| {
+            let command = format!("noctule-lab sim{flags} '--trace=my file' --seed=1");
+            Case { cell: vec![("trace".to_owned(), "my file".to_owned())], ..of("", rate, Some(&command), 1) }
+        };
+        assert_eq!(first(vec![traced("1mbit", ""), traced("2mbit", " --rate=2mbit")]), ["as it is", "--rate=2mbit"]);
+        assert_eq!(words(&format!("{} {} b", Quoted("it's a"), Quoted(""))), ["it's a", "", "b"]);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub enum Measure {
     Objects,
     /// redis-benchmark, 20 clients.
     Redis,
+    /// pgbench, ten clients with twenty transactions of seven statements each.
+    Pgbench,
     /// rsync of a tree of 500 files.
     Rsync,
     /// Over loopback: memory and descriptors of --count open connections.
@@ -148,6 +150,7 @@ impl ProxyArgs {
             Measure::First => messages::first(&lane),
             Measure::Objects => programs::objects(&lane),
             Measure::Redis => programs::redis(&lane),
+            Measure::Pgbench => programs::pgbench(&lane),
             Measure::Rsync => programs::rsync(&lane),
             Measure::Idle => load::idle(&lane, self.count as usize),
             Measure::Rate => load::rate(&lane),

@@ -1,9 +1,10 @@
-//! What people run: curl, redis-benchmark, rsync.
+//! What people run: curl, redis-benchmark, pgbench, rsync.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,11 @@ const CONNECTIONS: usize = 6;
 const FILES: usize = 500;
 const LONGEST: Duration = Duration::from_secs(120);
 const READY: Duration = Duration::from_secs(10);
+/// The account that Debian's and Fedora's packages make for PostgreSQL, whose server refuses to run as root.
+const POSTGRES: &str = "postgres";
+/// Clients of pgbench, and transactions of each.
+const BENCH_CLIENTS: &str = "10";
+const BENCH_TRANSACTIONS: &str = "20";
 
 /// The server is not ours: its sockets have the kernel's default.
 fn refuse_cubic(lane: &Lane<'_>) -> Result<(), ContestError> {
@@ -114,6 +120,91 @@ pub(super) fn redis(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
     ])
 }
 
+/// pgbench, the transaction of TPC-B: ten clients with twenty transactions of seven statements each, one statement at a time.
+pub(super) fn pgbench(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
+    refuse_cubic(lane)?;
+    let programs = postgres_programs()?;
+    let folder = Scratch::new("noctule-lab-pgbench")?;
+    let (uid, gid) = account(POSTGRES)?;
+    chown(folder.path(), Some(uid), Some(gid))?;
+    let data = folder.path().join("data");
+    let as_owner = |program: &str| {
+        let mut command = lane.far.command("setpriv");
+        command.args(["--reuid", POSTGRES, "--regid", POSTGRES, "--clear-groups", "--pdeathsig", "keep"]);
+        command.arg(programs.join(program)).current_dir(folder.path());
+        command
+    };
+    let finish = |mut command: Command, what: &str| -> Result<(), ContestError> {
+        let mut process = Process::start(&mut command, |_| {})?;
+        match process.wait(Instant::now() + LONGEST)? {
+            Some(status) if status.success() => Ok(()),
+            _ => Err(ContestError::Process(format!("{what} failed: {}", process.complaint()))),
+        }
+    };
+    let mut init = as_owner("initdb");
+    init.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-D"]).arg(&data);
+    finish(init, "initdb")?;
+    let port = TARGET.to_string();
+    // Every host of these namespaces may come; there are no others.
+    fs::write(data.join("pg_hba.conf"), "host all all 0.0.0.0/0 trust\n")?;
+    let mut command = as_owner("postgres");
+    command.args(["-p", &port, "-h", "0.0.0.0", "-c", "unix_socket_directories=", "-c", "fsync=off", "-D"]).arg(&data);
+    let mut server = Process::start(&mut command, |_| {})?;
+    wait_for_port(&lane.far, Protocol::Tcp, TARGET, READY, &mut server)?;
+    let run = || {
+        let mut tables = as_owner("pgbench");
+        tables.args(["--initialize", "--quiet", "-h", "127.0.0.1", "-p", &port, "-U", POSTGRES, POSTGRES]);
+        finish(tables, "pgbench --initialize")?;
+        let (host, near) = (lane.address().ip().to_string(), lane.address().port().to_string());
+        let bench = programs.join("pgbench").display().to_string();
+        let counts = ["--no-vacuum", "--client", BENCH_CLIENTS, "--transactions", BENCH_TRANSACTIONS];
+        let (text, _) = run(lane, &bench, &[&counts[..], &["-h", &host, "-p", &near, "-U", POSTGRES, POSTGRES]].concat())?;
+        bench_figures(&text)
+    };
+    let figures = run();
+    // In an orderly way: a server that is killed leaves a segment of shared memory behind.
+    let mut stop = as_owner("pg_ctl");
+    stop.args(["stop", "--mode=immediate", "-D"]).arg(&data);
+    finish(stop, "pg_ctl stop")?;
+    figures
+}
+
+/// What pgbench prints at its end.
+fn bench_figures(text: &str) -> Result<Vec<Figure>, ContestError> {
+    let number = |label: &str| {
+        let rest = text.lines().find_map(|line| line.strip_prefix(label))?;
+        rest.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let (Some(per_second), Some(mean)) = (number("tps = "), number("latency average = ")) else {
+        return Err(ContestError::Process(format!("pgbench printed no figures: {text}")));
+    };
+    Ok(vec![Figure::new("transactions per second", per_second), Figure::new("mean ms", mean)])
+}
+
+/// Where PostgreSQL's programs are: Debian keeps them by version, and outside of PATH.
+fn postgres_programs() -> Result<PathBuf, ContestError> {
+    let by_version = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path().join("bin"));
+    let in_path = std::env::var_os("PATH").unwrap_or_default();
+    let has_all = |folder: &PathBuf| ["initdb", "postgres", "pg_ctl", "pgbench"].iter().all(|name| folder.join(name).is_file());
+    let mut found: Vec<PathBuf> = by_version.chain(std::env::split_paths(&in_path)).filter(has_all).collect();
+    found.sort();
+    found.pop().ok_or_else(|| {
+        ContestError::Unsupported("there is no PostgreSQL server with pgbench on this machine: install postgresql".to_owned())
+    })
+}
+
+/// Numbers of a user and its group.
+fn account(name: &str) -> Result<(u32, u32), ContestError> {
+    let users = fs::read_to_string("/etc/passwd")?;
+    let number = |fields: &[&str], i: usize| fields.get(i).and_then(|field| field.parse().ok());
+    users
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>())
+        .find(|fields| fields.first() == Some(&name))
+        .and_then(|fields| number(&fields, 2).zip(number(&fields, 3)))
+        .ok_or_else(|| ContestError::Unsupported(format!("there is no user {name}, by which a PostgreSQL server runs")))
+}
+
 /// rsync of a tree of 500 files of 2 to 40 KB from a daemon on the far host.
 pub(super) fn rsync(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
     refuse_cubic(lane)?;
@@ -145,4 +236,17 @@ pub(super) fn rsync(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
 
 fn file_of(root: &Path, number: usize) -> std::path::PathBuf {
     root.join(format!("d{}", number % 20)).join(format!("f{number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_of_pgbench_are_found() {
+        let text = "scaling factor: 1\nlatency average = 712.414 ms\ninitial connection time = 210.002 ms\ntps = 14.036782 (without initial connection time)";
+        let figures = bench_figures(text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(figures, [Figure::new("transactions per second", 14.036782), Figure::new("mean ms", 712.414)]);
+        assert!(bench_figures("pgbench: error: connection refused").is_err());
+    }
 }

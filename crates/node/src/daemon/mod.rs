@@ -14,6 +14,7 @@ mod peer;
 pub mod places;
 mod routes;
 pub mod setup;
+mod split;
 pub mod status;
 pub mod strangers;
 mod trees;
@@ -29,8 +30,8 @@ use crate::address::DEFAULT_PORT;
 use crate::cli::{NodeArgs, NodeTask};
 use crate::failure::Failure;
 use crate::identity::{self, refused};
-use config::{Config, ConfigError, TunConfig};
-use noctule::{BindError, Endpoint, EndpointConfig, NodeConfig, PublicKey, RelayLimits, Session, SessionAccess, SharedKey};
+use config::{Config, ConfigError, TunConfig, TunTcp};
+use noctule::{BindError, Endpoint, EndpointConfig, IncomingFlow, NodeConfig, PublicKey, RelayLimits, Session, SessionAccess, SharedKey};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -57,6 +58,8 @@ pub struct Daemon {
     started: Instant,
     peers: Mutex<HashMap<PublicKey, Running>>,
     tunnel: Option<Arc<Tunnel>>,
+    /// TCP through the tunnel as streams.
+    split: Option<Arc<split::Split>>,
     /// Sessions that other nodes have opened.
     accepted: Mutex<Vec<Session>>,
     /// Addresses to which the names of neighbours resolved when the node started.
@@ -141,7 +144,8 @@ impl Daemon {
             max_links: config.limits.links,
             answer: config.answer,
             max_sessions: config.limits.sessions,
-            max_flows: config.tun.as_ref().map_or(256, |t| t.treatment.max_flows + 16).max(256),
+            // Packets and split connections have as many each.
+            max_flows: config.tun.as_ref().map_or(256, |t| 2 * t.treatment.max_flows + 16).max(256),
             authorised: Some(neighbours_of(&config)),
             sessions_from: SessionAccess::Keys(keys_of(&config)),
             psk: config.psk.clone(),
@@ -160,7 +164,9 @@ impl Daemon {
         let tunnel = match &config.tun {
             Some(tun) => {
                 let ports = endpoint.local_addrs().iter().map(SocketAddr::port).collect();
-                Some(Tunnel::new(Device::make(tun, ports).await.map_err(|e| Failure::System(e.to_string()))?))
+                let device = Device::make(tun, ports).await.map_err(|e| Failure::System(e.to_string()))?;
+                split::sweep(&tun.name).await;
+                Some(Tunnel::new(device))
             }
             None => None,
         };
@@ -174,6 +180,7 @@ impl Daemon {
             key,
             started: Instant::now(),
             peers: Mutex::default(),
+            split: tunnel.as_ref().map(|tunnel| split::Split::new(Arc::clone(tunnel))),
             tunnel,
             accepted: Mutex::default(),
             known,
@@ -188,9 +195,7 @@ impl Daemon {
             is_ending: AtomicBool::new(false),
         });
         if let Some(failure) = daemon.apply().await.failures.into_iter().next() {
-            if let Some(tunnel) = &daemon.tunnel {
-                tunnel.device().clear().await;
-            }
+            daemon.clear_kernel().await;
             return Err(failure);
         }
         daemon.begin(listener, metrics);
@@ -206,6 +211,9 @@ impl Daemon {
         }
         if let Some(tunnel) = &self.tunnel {
             tokio::spawn(Arc::clone(tunnel).read_device());
+        }
+        if let Some(split) = &self.split {
+            tokio::spawn(Arc::clone(split).keep());
         }
         let this = Arc::clone(self);
         tokio::spawn(refused::log_all(self.endpoint.clone()));
@@ -245,10 +253,18 @@ impl Daemon {
         tokio::task::block_in_place(|| self.one_ways.end());
         self.endpoint.close(0, "the node ends");
         let _ = tokio::time::timeout(FAREWELL, self.endpoint.wait_idle()).await;
+        self.clear_kernel().await;
+        outcome
+    }
+
+    /// Takes away what would outlive the node.
+    async fn clear_kernel(&self) {
+        if let Some(split) = &self.split {
+            split.clear().await;
+        }
         if let Some(tunnel) = &self.tunnel {
             tunnel.device().clear().await;
         }
-        outcome
     }
 
     /// Ends sessions over relays. The close of a link ends sessions with neighbours only.
@@ -330,6 +346,11 @@ impl Daemon {
                 Err(error) => applied.failures.push(Failure::System(error.to_string())),
             }
         }
+        if let (Some(split), Some(tun)) = (&self.split, &config.tun)
+            && let Err(failure) = split.apply(tun.tcp == TunTcp::Split).await
+        {
+            applied.failures.push(failure);
+        }
         self.routes_changed.notify_one();
         applied
     }
@@ -384,6 +405,9 @@ impl Daemon {
                 self.known.get(&node.key).copied(),
             )));
         }
+        if let Some(split) = &self.split {
+            tasks.push(tokio::spawn(Arc::clone(split).greet(Arc::clone(&peer))));
+        }
         Running { peer, tasks }
     }
 
@@ -436,6 +460,16 @@ async fn accept_sessions(daemon: Arc<Daemon>) {
 /// Takes the flows that another node opens in a session, until that is over.
 async fn take_flows(daemon: Arc<Daemon>, session: Session, peer: Arc<Peer>) {
     while let Ok(flow) = session.accept_flow().await {
+        let flow = match (flow, &daemon.split) {
+            (IncomingFlow::Stream { recv, send: Some(send) }, split) if recv.options().tag == split::TAG => {
+                match split {
+                    Some(split) => drop(tokio::spawn(Arc::clone(split).answer(Arc::clone(&peer), send, recv))),
+                    None => drop(tokio::spawn(split::decline(send, recv))),
+                }
+                continue;
+            }
+            (flow, _) => flow,
+        };
         match &daemon.tunnel {
             // A neighbour gives this node an object over a link.
             _ if crate::tree::is_tag(flow.tag()) && session.far_address().is_none() => daemon.take_branch(&peer, flow),
@@ -498,7 +532,7 @@ fn bind(listen: &[SocketAddr], config: EndpointConfig) -> Result<Endpoint, Failu
 
 /// Names of the values that a reload has changed.
 fn changed_values(old: &Config, new: &Config) -> Vec<String> {
-    let tun = |c: &Config| c.tun.as_ref().map(|t| (t.treatment, t.install_routes, t.lan));
+    let tun = |c: &Config| c.tun.as_ref().map(|t| (t.treatment, t.install_routes, t.lan, t.tcp));
     let changed = [
         ("[node] name", old.name != new.name),
         ("[node] addresses", old.addresses != new.addresses),

@@ -4,8 +4,10 @@
 
 use super::config::RemoteNode;
 use super::lanes::Lanes;
+use super::split::PeerSplit;
 use noctule::{CloseReason, Endpoint, Link, LinkId, OpenError, PublicKey, Session};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Notify, watch};
@@ -55,7 +57,11 @@ pub struct Peer {
     lanes: Lanes,
     /// A link came, or a session is wanted.
     news: Notify,
+    /// Flows that wait for a session.
+    waiting: AtomicUsize,
     endpoint: Endpoint,
+    /// TCP connections with it that go as streams.
+    pub split: PeerSplit,
 }
 
 #[derive(Debug)]
@@ -92,6 +98,22 @@ pub struct PeerView {
     pub links_up: u64,
 }
 
+/// One that waits for a session, for as long as it does.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 impl Peer {
     /// A peer without link and session.
     pub fn new(endpoint: Endpoint, config: RemoteNode) -> Arc<Self> {
@@ -110,7 +132,9 @@ impl Peer {
             session: watch::Sender::new(None),
             lanes: Lanes::default(),
             news: Notify::new(),
+            waiting: AtomicUsize::new(0),
             endpoint,
+            split: PeerSplit::default(),
         })
     }
 
@@ -224,15 +248,27 @@ impl Peer {
         self.state().links.last().cloned()
     }
 
+    /// The session with it, whichever it is.
+    pub fn sessions(&self) -> watch::Receiver<Option<Session>> {
+        self.session.subscribe()
+    }
+
+    /// Something is to be sent to it.
+    pub fn want_session(&self) {
+        self.state().is_wanted = true;
+        self.news.notify_one();
+    }
+
     /// A session with it, once there is one.
     pub async fn session(&self) -> Session {
         let mut sessions = self.session.subscribe();
+        let waiting = Waiting::new(&self.waiting);
         loop {
             if let Some(session) = sessions.borrow_and_update().clone().filter(|s| s.close_reason().is_none()) {
+                drop(waiting);
                 return session;
             }
-            self.state().is_wanted = true;
-            self.news.notify_one();
+            self.want_session();
             if sessions.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -311,7 +347,7 @@ impl Peer {
     async fn fail(&self, text: &str, backoff: &mut Backoff) {
         self.note_trouble(text.to_owned());
         // A flow that waits for it goes on wanting it.
-        self.state().is_wanted = self.session.receiver_count() > 0;
+        self.state().is_wanted = self.waiting.load(Relaxed) > 0;
         // A link that comes up is a reason to try at once.
         let _ = tokio::time::timeout(backoff.next(), self.news.notified()).await;
     }

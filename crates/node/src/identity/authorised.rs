@@ -58,6 +58,8 @@ pub struct Access {
     remembers: Option<PathBuf>,
     /// What is added.
     options: &'static str,
+    /// The default file was asked for keys. It is not asked later where it was not at the start.
+    reads_default: bool,
 }
 
 impl Access {
@@ -72,7 +74,7 @@ impl Access {
         };
         if args.anyone {
             tell!("noctule: warning: --anyone: every peer that reaches this port may {}", wanted.verb());
-            return Ok(Self { grants: None, takes_code: false, remembers: None, options });
+            return Ok(Self { grants: None, takes_code: false, remembers: None, options, reads_default: false });
         }
         let default = super::config_file("authorised_keys");
         let (file, grants) = lists(args, default.as_deref())?;
@@ -110,7 +112,7 @@ impl Access {
             (true, None) => return Err(Failure::Usage("no home directory: name the file for --remember with --authorised-keys".into())),
             (is_on, file) => file.filter(|_| is_on),
         };
-        Ok(Self { grants: Some(grants), takes_code, remembers, options })
+        Ok(Self { grants: Some(grants), takes_code, remembers, options, reads_default: args.allow.is_empty() })
     }
 
     /// The same lists, read again by a server at work. They may name no key any more; whether a code is taken stays.
@@ -118,10 +120,14 @@ impl Access {
     /// # Errors
     /// A list cannot be read, or is wrong.
     pub fn again(&self, args: &AccessArgs) -> Result<Self, Failure> {
-        let default = super::config_file("authorised_keys");
-        let read = |_: &HashMap<_, _>| lists(args, default.as_deref()).map(|(_, grants)| grants);
+        self.again_from(args, super::config_file("authorised_keys").as_deref())
+    }
+
+    fn again_from(&self, args: &AccessArgs, default: Option<&Path>) -> Result<Self, Failure> {
+        let default = default.filter(|_| self.reads_default);
+        let read = |_: &HashMap<_, _>| lists(args, default).map(|(_, grants)| grants);
         let grants = self.grants.as_ref().map(read).transpose()?;
-        Ok(Self { grants, takes_code: self.takes_code, remembers: self.remembers.clone(), options: self.options })
+        Ok(Self { grants, remembers: self.remembers.clone(), ..*self })
     }
 
     /// The keys that may connect; `None`: any, though one that needs a code can do nothing before it has proven it.
@@ -342,6 +348,19 @@ mod tests {
         let one_way = |args: &AccessArgs, wants_code| Access::load(args, wants_code, Wanted::OneWayFiles).is_ok();
         let allowed = AccessArgs { allow: vec![key(1)], ..AccessArgs::default() };
         assert!(one_way(&allowed, false) && !one_way(&allowed, true));
+    }
+
+    #[test]
+    fn keys_that_were_not_asked_for_at_the_start_are_not_let_in_by_a_reload() {
+        let dir = tempfile::tempdir().unwrap();
+        let default = dir.path().join("authorised_keys");
+        std::fs::write(&default, format!("proxy {}\n", key(7))).unwrap();
+        let named = Access::load(&AccessArgs { allow: vec![key(1)], ..AccessArgs::default() }, false, Wanted::Proxy).unwrap();
+        // The last user has left the file.
+        let again = named.again_from(&AccessArgs::default(), Some(&default)).unwrap();
+        assert_eq!(again.keys(), Some(vec![]));
+        let asked = Access { reads_default: true, ..named };
+        assert_eq!(asked.again_from(&AccessArgs::default(), Some(&default)).unwrap().keys(), Some(vec![key(7)]));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod trust;
 pub use trust::Peer;
 
 use crate::cli::IdentityArgs;
+use crate::directories;
 use crate::failure::Failure;
 use crate::shell::quoted;
 use noctule::{EndpointConfig, NodeConfig, SecretKey, Session, SharedKey};
@@ -21,18 +22,13 @@ use zeroize::Zeroizing;
 
 /// A file of the user's own configuration.
 pub fn config_file(name: &str) -> Option<PathBuf> {
-    let base = directory("XDG_CONFIG_HOME").or_else(|| home().map(|home| home.join(".config")))?;
+    let base = directories::named_by("XDG_CONFIG_HOME").or_else(|| home().map(|home| home.join(".config")))?;
     Some(base.join("noctule").join(name))
 }
 
 /// The home directory.
 pub fn home() -> Option<PathBuf> {
-    directory("HOME")
-}
-
-/// What is empty or relative is no place of its own: a key would lie wherever the command happens to run (XDG Base Directory Specification).
-fn directory(variable: &str) -> Option<PathBuf> {
-    std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+    directories::named_by("HOME")
 }
 
 fn load<K: FromStr<Err: std::fmt::Display>>(path: &Path) -> Result<K, Failure> {

@@ -181,7 +181,10 @@ pub const PAGES: &[Page] = &[
         files: &[
             KEY,
             AUTHORISED,
-            ("$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock", "where the status is asked for; /run/noctule for root"),
+            (
+                "$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock",
+                "where the status is asked for; /run/noctule for root, proxy-ADDRESS-PORT.sock with an address in --bind",
+            ),
             ("~/.local/state/noctule/proxy-quotas.json", "bytes of quotas; $XDG_STATE_HOME goes before ~/.local/state"),
         ],
         see: &["noctule-proxy(1)", "noctule-proxy-status(1)", "noctule-proxy-kick(1)", "noctule-proxy-share(1)"],
@@ -197,7 +200,10 @@ pub const PAGES: &[Page] = &[
             ("noctule proxy status --connections --watch 2s", "Every connection, again and again."),
             ("noctule proxy status --api 127.0.0.1:9495 --api-secret secret --json", "From a server that listens on loopback."),
         ],
-        files: &[("$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock", "where the server is asked; /run/noctule for root")],
+        files: &[(
+            "$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock",
+            "where the server is asked; /run/noctule for root, proxy-ADDRESS-PORT.sock with an address in --bind",
+        )],
         see: &["noctule-proxy-serve(1)", "noctule-proxy-kick(1)"],
     },
     Page {
@@ -209,7 +215,10 @@ pub const PAGES: &[Page] = &[
             ("noctule proxy kick ann", "End all that the user ann has."),
             ("noctule proxy kick 17", "End the connection of this number."),
         ],
-        files: &[("$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock", "where the server is asked; /run/noctule for root")],
+        files: &[(
+            "$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock",
+            "where the server is asked; /run/noctule for root, proxy-ADDRESS-PORT.sock with an address in --bind",
+        )],
         see: &["noctule-proxy-serve(1)", "noctule-proxy-status(1)"],
     },
     Page {

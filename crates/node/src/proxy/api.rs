@@ -3,6 +3,7 @@
 use super::metrics;
 use crate::daemon::control::{self, Local};
 use crate::daemon::places::Places;
+use crate::directories;
 use crate::failure::Failure;
 use crate::http::{self, Answer, Asked};
 use crate::identity;
@@ -52,9 +53,18 @@ impl Place {
 
 /// The directory of sockets that nobody named: systemd's, the user's, or root's.
 pub fn runtime_directory() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let of_root = || rustix::process::geteuid().is_root().then(|| PathBuf::from("/run/noctule"));
-    absolute("RUNTIME_DIRECTORY").or_else(|| absolute("XDG_RUNTIME_DIR").map(|base| base.join("noctule"))).or_else(of_root)
+    directories::of_unit("RUNTIME_DIRECTORY")
+        .or_else(|| directories::named_by("XDG_RUNTIME_DIR").map(|base| base.join("noctule")))
+        .or_else(of_root)
+}
+
+/// The name of a server's socket. Servers on several addresses of a host may have one port.
+fn socket_name(serves: SocketAddr) -> String {
+    match serves.ip().is_unspecified() {
+        true => format!("proxy-{}.sock", serves.port()),
+        false => format!("proxy-{}-{}.sock", serves.ip(), serves.port()),
+    }
 }
 
 /// The secret of a file.
@@ -186,10 +196,10 @@ pub struct Bound {
 }
 
 /// Listens where that is wanted; `None`: nowhere. Where nobody has named a place, that it cannot be had is no error.
-pub async fn bind(named: Option<&str>, secret_file: Option<&Path>, port: u16) -> Result<Option<Bound>, Failure> {
+pub async fn bind(named: Option<&str>, secret_file: Option<&Path>, serves: SocketAddr) -> Result<Option<Bound>, Failure> {
     let Some(named) = named else {
         let Some(directory) = runtime_directory() else { return Ok(None) };
-        return Ok(match control::listen(&directory.join(format!("proxy-{port}.sock")), &SOCKET) {
+        return Ok(match control::listen(&directory.join(socket_name(serves)), &SOCKET) {
             Ok(socket) => Some(Bound { listener: Listener::Socket(socket), secret: None }),
             Err(failure) => {
                 tracing::warn!("no status is told: {failure}");

@@ -12,6 +12,7 @@ use crate::units::time;
 use noctule::{Endpoint, NodeConfig, PublicKey, Session};
 use noctule_proxy::{End, Greeting, Listener, Near, NearOptions, Outcome, Remote, Report, Uplink};
 use serde_json::json;
+use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -91,7 +92,8 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
     loop {
         let (session, greeting) = match next.take() {
             Some(current) => current,
-            None => match reach.session().await {
+            // Rules that fail closed hold while the server is away, too.
+            None => match beside(&mut rules, reach.session()).await {
                 Ok(current) => {
                     note!("noctule: {host} is there again");
                     event(&args, || json!({"event": "session", "up": true}));
@@ -99,7 +101,7 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
                 }
                 Err(why) => {
                     tracing::warn!("{why}; trying again in {} s", pause.as_secs_f64());
-                    tokio::time::sleep(pause).await;
+                    beside(&mut rules, tokio::time::sleep(pause)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     continue;
                 }
@@ -126,7 +128,7 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
         }
         let refused = tokio::select! {
             () = serving => None,
-            () = look_after(&mut rules) => None,
+            never = look_after(&mut rules) => match never {},
             () = tell_silence(&session) => None,
             failure = all_refused(&mut refusals, remote.len(), !listeners.is_empty(), is_json) => Some(failure),
         };
@@ -146,7 +148,7 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
         event(&args, || json!({"event": "session", "up": false}));
         drop(session);
         reach.begin_again(rules.is_some());
-        tokio::time::sleep(pause).await;
+        beside(&mut rules, tokio::time::sleep(pause)).await;
     }
 }
 
@@ -295,7 +297,7 @@ async fn all_refused(refusals: &mut mpsc::UnboundedReceiver<Failure>, asked: usi
 }
 
 /// Puts back rules that others take away, for as long as the future is polled.
-async fn look_after(rules: &mut Option<intercept::Rules>) {
+async fn look_after(rules: &mut Option<intercept::Rules>) -> Infallible {
     let Some(rules) = rules else { return std::future::pending().await };
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -304,6 +306,14 @@ async fn look_after(rules: &mut Option<intercept::Rules>) {
             Ok(Some(missing)) => tracing::warn!("the rules of interception were put back: {missing}"),
             Err(failure) => tracing::error!("the rules of interception cannot be put back: {failure}"),
         }
+    }
+}
+
+/// Waits for something, and looks after the rules meanwhile.
+async fn beside<T>(rules: &mut Option<intercept::Rules>, what: impl Future<Output = T>) -> T {
+    tokio::select! {
+        done = what => done,
+        never = look_after(rules) => match never {},
     }
 }
 

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::Instrument;
 
@@ -41,6 +41,8 @@ pub async fn run(mut args: ProxyServeArgs) -> Result<(), Failure> {
             ))
         })?;
     }
+    // From now on: one that comes before the server is whole must not end it.
+    let hangup = signal(SignalKind::hangup()).map_err(|e| Failure::system("cannot listen for signals", e))?;
     let users = users_of(&mut args)?;
     let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
     let access = Access::load(&args.access, args.code, Wanted::Proxy)?;
@@ -53,7 +55,7 @@ pub async fn run(mut args: ProxyServeArgs) -> Result<(), Failure> {
     let endpoint = overlay::bind(&args.listen, &args.via, config)?;
     let _farewell = Farewell(endpoint.clone());
     let gateway = Gateway::attach(&endpoint, public, &args.via, &args.identity, true).await?;
-    let status = api::bind(args.api.as_deref(), args.api_secret.as_deref(), endpoint.local_addr().port()).await?;
+    let status = api::bind(args.api.as_deref(), args.api_secret.as_deref(), endpoint.local_addr()).await?;
     let (state, usage) = kept(&args, &users)?;
     let reporter = Reporter::new(args.json, false).logging();
     let invitation = Invitation::new(endpoint.local_addr(), public, &args.identity, &args.via);
@@ -112,7 +114,7 @@ pub async fn run(mut args: ProxyServeArgs) -> Result<(), Failure> {
     tokio::select! {
         biased;
         result = accept(&endpoint, gateway.as_ref(), &gate, &far) => result,
-        result = look_after(&args, keeper.as_ref(), &endpoint, &gate, &far) => result,
+        result = look_after(&args, hangup, keeper.as_ref(), &endpoint, &gate, &far) => result,
         () = serving => Ok(()),
     }
 }
@@ -163,8 +165,14 @@ fn kept(args: &ProxyServeArgs, users: &[User]) -> Result<Kept, Failure> {
 }
 
 /// Reads the file again when that is asked for, and keeps quotas.
-async fn look_after(args: &ProxyServeArgs, keeper: Option<&Keeper>, endpoint: &Endpoint, gate: &Gate, far: &Far) -> Result<(), Failure> {
-    let mut hangup = signal(SignalKind::hangup()).map_err(|e| Failure::system("cannot listen for signals", e))?;
+async fn look_after(
+    args: &ProxyServeArgs,
+    mut hangup: Signal,
+    keeper: Option<&Keeper>,
+    endpoint: &Endpoint,
+    gate: &Gate,
+    far: &Far,
+) -> Result<(), Failure> {
     let mut keep = interval(KEEP);
     keep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut refused = 0;

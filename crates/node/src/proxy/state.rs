@@ -1,5 +1,6 @@
 //! What users have moved, kept over restarts: one file, replaced as a whole.
 
+use crate::directories;
 use crate::failure::Failure;
 use crate::identity;
 use crate::whole_file;
@@ -13,10 +14,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where it is kept unless the command line says so: systemd's directory, or the user's.
 pub fn default_file() -> Result<PathBuf, Failure> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let of_user =
-        || absolute("XDG_STATE_HOME").or_else(|| identity::home().map(|home| home.join(".local/state"))).map(|base| base.join("noctule"));
-    let directory = absolute("STATE_DIRECTORY").or_else(of_user);
+    let of_user = || {
+        directories::named_by("XDG_STATE_HOME")
+            .or_else(|| identity::home().map(|home| home.join(".local/state")))
+            .map(|base| base.join("noctule"))
+    };
+    let directory = directories::of_unit("STATE_DIRECTORY").or_else(of_user);
     directory
         .map(|directory| directory.join("proxy-quotas.json"))
         .ok_or_else(|| Failure::Usage("there is no home directory to keep quotas in: name a file with --state".into()))

@@ -14,6 +14,8 @@ use toml::de::{DeTable, DeValue};
 
 /// Least rate: what is read at once takes a second then.
 const LEAST_RATE: u64 = 1000;
+/// Most: beyond any link.
+const MOST_RATE: u64 = 1_000_000_000_000;
 /// Bytes of the longest name.
 const LONGEST_NAME: usize = 64;
 /// What a table may say.
@@ -68,12 +70,8 @@ impl User {
 
 /// The users of a file.
 pub fn load(file: &Path, is_only_target: bool) -> Result<Vec<User>, Failure> {
-    let content = std::fs::read_to_string(file).map_err(|e| Failure::source(file, e))?;
-    let users = read(&content).map_err(|(line, why)| wrong(file, line, &why))?;
-    if !users.is_empty() {
-        // It is a list of keys then.
-        identity::read_trusted(file)?;
-    }
+    // Even one without users says which keys may connect.
+    let users = read(&identity::read_trusted(file)?).map_err(|(line, why)| wrong(file, line, &why))?;
     match users.iter().find(|user| is_only_target && (!user.rules.is_empty() || user.allow_private)) {
         Some(user) => {
             Err(wrong(file, user.line, &format!("the targets of {:?} have no effect: with only-target no rule is asked", user.name)))
@@ -184,8 +182,11 @@ where
 
 fn rate(value: &Spanned<DeValue<'_>>) -> Result<u64, String> {
     let rate: Rate = single(value)?;
-    let bytes = rate.0.bytes_per_sec() as u64;
-    if bytes < LEAST_RATE { Err("8kbit at least".into()) } else { Ok(bytes) }
+    match rate.0.bytes_per_sec() as u64 {
+        ..LEAST_RATE => Err("8kbit at least".into()),
+        bytes if bytes > MOST_RATE => Err("8000gbit at most".into()),
+        bytes => Ok(bytes),
+    }
 }
 
 fn quota(value: &Spanned<DeValue<'_>>, period: Period) -> Result<Quota, String> {
@@ -228,6 +229,7 @@ mod tests {
         for (content, told) in [
             (user("rate-up = \"5M\""), (4, "bits or bytes")),
             (user("rate-down = \"1bit\""), (4, "8kbit at least")),
+            (user("rate-up = \"999999999999gbit\""), (4, "8000gbit at most")),
             (user("allow-target = [\n\"h:1\",\n\"h:x\"]"), (6, "no port")),
             (user("quota-week = \"1GB\""), (4, "unknown key `quota-week`")),
             (user("max-connections = 0"), (4, "from 1 to")),
@@ -246,5 +248,17 @@ mod tests {
             let (line, why) = read(&content).unwrap_err();
             assert!(line == told.0 && why.contains(told.1), "{content}: {line}: {why}");
         }
+    }
+
+    /// It says which keys may connect, and whether private addresses may be reached.
+    #[test]
+    fn a_file_that_everybody_may_write_is_refused_even_without_users() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("allow = \"{}\"\n", key(1))).unwrap();
+        let mode = |mode| std::fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        mode(0o666);
+        assert!(load(file.path(), false).unwrap_err().to_string().contains("chmod o-w"));
+        mode(0o644);
+        assert_eq!(load(file.path(), false).unwrap(), []);
     }
 }

@@ -36,7 +36,11 @@ pub fn expand(cli: Cli, line: &[OsString]) -> Result<Option<Cli>, Failure> {
     }
     let (Some(file), check) = source(args) else { return Ok(Some(cli)) };
     let is_server = matches!(args.task, Some(ProxyTask::Serve(_)));
-    let content = std::fs::read_to_string(&file).map_err(|e| Failure::source(&file, e))?;
+    let content = match is_server {
+        // It says which keys may connect.
+        true => crate::identity::read_trusted(&file)?,
+        false => std::fs::read_to_string(&file).map_err(|e| Failure::source(&file, e))?,
+    };
     let words = read(&content, is_server).map_err(|(line, why)| wrong(&file, line, &why))?;
     let last = if is_server { "serve" } else { "proxy" };
     let at = line.iter().position(|word| word == last).map_or(line.len(), |at| at + 1);

@@ -5,7 +5,7 @@
 
 mod original;
 mod replies;
-mod tcp;
+pub(crate) mod tcp;
 mod udp;
 
 use crate::listen::BindError;

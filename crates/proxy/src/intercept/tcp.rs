@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 /// Listens where the rules lead.
-pub(super) fn listen(at: SocketAddr, diversion: Diversion, mark: Option<u32>) -> io::Result<TcpListener> {
+pub(crate) fn listen(at: SocketAddr, diversion: Diversion, mark: Option<u32>) -> io::Result<TcpListener> {
     let socket = bound(at, Type::STREAM, diversion == Diversion::Tproxy, mark)?;
     socket.set_reuse_address(true)?;
     socket.bind(&at.into())?;

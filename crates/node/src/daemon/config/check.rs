@@ -5,7 +5,7 @@ mod one_way;
 use super::complaint::{Book, Complaints};
 use super::file::{File, KernelTable, NeighbourTable, OneOrMore, RemoteTable, Text, TunTable};
 use super::read::read;
-use super::{Config, KernelRoutes, Lan, Limits, LinkConfig, MetricsConfig, RemoteNode, StaticRoute, Treatment, TunConfig};
+use super::{Config, KernelRoutes, Lan, Limits, LinkConfig, MetricsConfig, RemoteNode, StaticRoute, Treatment, TunConfig, TunTcp};
 use crate::address::{DEFAULT_PORT, Listen, host_port};
 use crate::identity;
 use crate::units::{CcName, Span};
@@ -350,7 +350,13 @@ impl Checker<'_, '_> {
             max_flows: self.count(tun.max_flows.as_ref(), "[tun] max-flows", 1024),
         };
         let lan = tun.lan.as_ref().and_then(|l| self.lan(l));
-        Some(TunConfig { name: name.to_owned(), mtu, addresses, install_routes: tun.install_routes.unwrap_or(true), lan, treatment })
+        let tcp = tun.tcp.as_ref().map_or(TunTcp::Carry, |t| self.tun_tcp(t));
+        if let (Some(given), TunTcp::Split, true) = (&tun.name, tcp, name.contains(['"', '\\', '*'])) {
+            let what =
+                format!("{name:?} cannot stand in the firewall's rules that tcp = \"split\" needs: choose a name without quotes, \\ and *");
+            self.book.complain(given.span(), "[tun] name", what);
+        }
+        Some(TunConfig { name: name.to_owned(), mtu, addresses, install_routes: tun.install_routes.unwrap_or(true), lan, tcp, treatment })
     }
 
     // --- single values ---------------------------------------------------------------------------------------------------------
@@ -364,6 +370,18 @@ impl Checker<'_, '_> {
                 let what = format!("{other:?} is neither \"known\" (those that know this node's public key) nor \"anyone\"");
                 self.book.complain(text.span(), "[node] answer", what);
                 Answer::Known
+            }
+        }
+    }
+
+    fn tun_tcp(&mut self, text: &Text) -> TunTcp {
+        match text.get_ref().as_str() {
+            "carry" => TunTcp::Carry,
+            "split" => TunTcp::Split,
+            other => {
+                let what = format!("{other:?} is neither \"carry\" (as packets) nor \"split\" (each connection as a stream)");
+                self.book.complain(text.span(), "[tun] tcp", what);
+                TunTcp::Carry
             }
         }
     }

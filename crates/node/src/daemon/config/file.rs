@@ -179,6 +179,7 @@ pub struct TunTable {
     pub addresses: Vec<Text>,
     pub install_routes: Option<bool>,
     pub lan: Option<Text>,
+    pub tcp: Option<Text>,
     pub datagram_lifetime: Option<Text>,
     pub tcp_lifetime: Option<Text>,
     pub flow_idle: Option<Text>,

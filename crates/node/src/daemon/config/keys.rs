@@ -153,6 +153,11 @@ pub const TABLES: [Table; 9] = [
                 "\"bypass\", \"private\" for a full tunnel",
                 "Networks that stay outside the prefixes around them: \"bypass\", those that the host knows better; \"private\", of these only private ones; \"tunnel\", none.",
             ),
+            key(
+                "tcp",
+                "\"carry\"",
+                "How TCP goes: \"carry\", as packets; \"split\", each connection as a stream to nodes whose file says the same, which is faster over lossy links. Needs nft.",
+            ),
             key("datagram-lifetime", "\"500ms\"", "What is not TCP is given up after this long."),
             key("tcp-lifetime", "\"2s\"", "TCP packets are."),
             key("flow-idle", "\"60s\"", "A flow without packets is closed."),

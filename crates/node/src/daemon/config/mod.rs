@@ -235,6 +235,8 @@ pub struct TunConfig {
     pub install_routes: bool,
     /// Which networks of the main table stay outside the prefixes around them; `None`: by what the prefixes are.
     pub lan: Option<Lan>,
+    /// How TCP goes to nodes that take streams.
+    pub tcp: TunTcp,
     /// How tunnelled traffic is treated.
     pub treatment: Treatment,
 }
@@ -248,6 +250,15 @@ pub enum Lan {
     Private,
     /// None.
     Tunnel,
+}
+
+/// How TCP goes through the tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TunTcp {
+    /// As packets.
+    Carry,
+    /// Each connection as a stream, to nodes that take them.
+    Split,
 }
 
 /// How tunnelled traffic is treated.

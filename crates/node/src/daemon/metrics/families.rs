@@ -211,6 +211,18 @@ fn tunnel(out: &mut Families<'_>, report: &Report) -> fmt::Result {
     for (name, help, value) in counters {
         out.counter(name, help, nodes().map(|(name, t)| (node(name), value(t))))?;
     }
+    out.gauge("split_connections", "TCP connections that go as streams.", nodes().map(|(name, t)| (node(name), t.split.open as f64)))?;
+    let is_split = |t: &TunnelNodeReport| f64::from(u8::from(t.split.tcp == "split"));
+    out.gauge("split_tcp", "Whether TCP goes to the node as streams.", nodes().map(|(name, t)| (node(name), is_split(t))))?;
+    let counters: [Of<TunnelNodeReport, u64>; 4] = [
+        ("split_connections_begun", "TCP connections that began as streams.", |t| t.split.begun),
+        ("split_connections_refused", "TCP connections that were refused or reset before they stood.", |t| t.split.refused),
+        ("split_sent_bytes", "Bytes of split connections to the node.", |t| t.split.sent_bytes),
+        ("split_received_bytes", "Bytes of split connections from the node.", |t| t.split.received_bytes),
+    ];
+    for (name, help, value) in counters {
+        out.counter(name, help, nodes().map(|(name, t)| (node(name), value(t))))?;
+    }
     let foreign = tunnel.nodes.values().map(|t| t.received_refused).sum();
     let reasons =
         [("unreachable", tunnel.unreachable), ("too_big", tunnel.too_big), ("malformed", tunnel.malformed), ("foreign_source", foreign)];
@@ -339,6 +351,7 @@ mod tests {
             "noctule_half_open_links 2",
             "noctule_path_rtt_seconds{node=\"a\\\\u{1b}[2J\\\\n\\\\u{202e}\\\"b\\\\\",path=\"0\"} 0.25",
             "noctule_tunnel_refused_packets_total{reason=\"unreachable\"} 3",
+            "noctule_split_connections_begun_total{node=\"far\"} 0",
             "noctule_one_way_to_packets_total{node=\"y\"} 11",
             "noctule_one_way_from_lost_packets_total{node=\"z\",port=\"4500\"} 37",
             "noctule_one_way_ignored_datagrams_total{port=\"4500\",reason=\"garbage\"} 7",

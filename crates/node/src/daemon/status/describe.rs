@@ -1,6 +1,6 @@
 //! Describes a node's file in words.
 
-use super::super::config::{Config, OneWay};
+use super::super::config::{Config, OneWay, TunTcp};
 use super::table::join;
 use crate::units::rate;
 use noctule::PublicKey;
@@ -55,6 +55,9 @@ pub fn describe(config: &Config, key: PublicKey) -> String {
     match &config.tun {
         Some(tun) => {
             let _ = writeln!(out, "  tunnel {} with MTU {}, addresses {}", tun.name, tun.mtu, join(&tun.addresses));
+            if tun.tcp == TunTcp::Split {
+                out.push_str("  TCP into the tunnel becomes streams, towards nodes whose file says tcp = \"split\" too; it goes as packets to others\n");
+            }
         }
         None if config.addresses.is_empty() => out.push_str("  no tunnel\n"),
         // Said because an unanswered `ping` would be hard to explain at the far end.

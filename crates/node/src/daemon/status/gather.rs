@@ -3,6 +3,7 @@
 use super::super::Daemon;
 use super::super::one_way::{Inlet, Outlet, Passage, Stream};
 use super::super::routes::Origin;
+use super::super::split::{Far, SplitView};
 use super::super::trees::{ChildView, TreeView};
 use super::super::tunnel::{FlowView, Key, Tunnel, TunnelNode};
 use super::*;
@@ -273,11 +274,12 @@ fn tunnel(tunnel: &Tunnel) -> TunnelReport {
         unreachable: totals.unreachable,
         too_big: totals.too_big,
         malformed: totals.malformed,
-        nodes: tunnel.nodes().iter().map(|n| (n.name(), tunnel_node(n))).collect(),
+        splits: tunnel.splits(),
+        nodes: tunnel.nodes().iter().map(|n| (n.name(), tunnel_node(n, tunnel.splits()))).collect(),
     }
 }
 
-fn tunnel_node(node: &TunnelNode) -> TunnelNodeReport {
+fn tunnel_node(node: &TunnelNode, splits: bool) -> TunnelNodeReport {
     let views = node.views();
     let sums = node.sums(&views);
     let mut flows: Vec<_> = views.iter().map(tunnel_flow).collect();
@@ -293,6 +295,18 @@ fn tunnel_node(node: &TunnelNode) -> TunnelNodeReport {
         refused_flows: sums.refused_flows,
         ended_flows: sums.ended_flows,
         flows,
+        split: split(&node.peer().split.view(), splits),
+    }
+}
+
+fn split(view: &SplitView, is_on: bool) -> SplitReport {
+    SplitReport {
+        tcp: if is_on { view.far } else { Far::Carries }.word().to_owned(),
+        open: view.open,
+        begun: view.begun,
+        refused: view.refused,
+        sent_bytes: view.sent,
+        received_bytes: view.received,
     }
 }
 

@@ -376,6 +376,9 @@ pub struct TunnelReport {
     pub too_big: u64,
     /// What was no IP packet.
     pub malformed: u64,
+    /// TCP goes as streams to nodes that take them.
+    #[serde(default)]
+    pub splits: bool,
     /// By node.
     pub nodes: BTreeMap<String, TunnelNodeReport>,
 }
@@ -393,6 +396,23 @@ pub struct TunnelNodeReport {
     pub refused_flows: u64,
     pub ended_flows: u64,
     pub flows: Vec<TunnelFlowReport>,
+    /// TCP as streams.
+    #[serde(default)]
+    pub split: SplitReport,
+}
+
+/// TCP connections with one node that go as streams, of both directions.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SplitReport {
+    /// How TCP goes to the node: `split`, `carry`, or `unknown` before it has said whether it splits.
+    pub tcp: String,
+    /// Connections that are open, that began, and that were refused.
+    pub open: usize,
+    pub begun: u64,
+    pub refused: u64,
+    /// Bytes of connections to the node, and from it.
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
 }
 
 /// One flow into the tunnel.

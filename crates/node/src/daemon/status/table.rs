@@ -23,6 +23,9 @@ pub fn print(report: &Report, before: Option<&Report>, with_flows: bool, screen:
     let mut sections = vec![look.summary(), look.links(), look.routes(), look.trees(), look.relayed(with_flows), look.one_way()];
     if let Some(tunnel) = &report.tunnel {
         sections.push(look.tunnel(tunnel));
+        // Those of a node that splits no more are of interest until they are over.
+        let has_split = tunnel.splits || tunnel.nodes.values().any(|t| t.split.open > 0);
+        sections.extend(has_split.then(|| look.split(tunnel)));
         sections.extend(with_flows.then(|| look.tunnel_flows(tunnel)));
     }
     screen.fit(sections)
@@ -248,6 +251,34 @@ impl Look<'_> {
             "node", "session", "flows", "sent", "received", "marked", "dropped", "refused"
         );
         Section { text: vec![text], heading: Some(heading), rows: rows.into_iter().map(|(_, row)| row).collect() }
+    }
+
+    /// TCP that goes as streams.
+    fn split(&self, tunnel: &TunnelReport) -> Section {
+        let mut rows: Vec<(Reverse<u64>, String)> = Vec::new();
+        for (name, t) in &tunnel.nodes {
+            type Of = fn(&super::SplitReport) -> u64;
+            let then = |b: &Report, of: Of| b.tunnel.as_ref()?.nodes.get(name).map(|t| of(&t.split));
+            let counted = |of: Of| self.count(of(&t.split), |b| then(b, of));
+            let carried = |of: Of| self.amount(of(&t.split), |b| then(b, of));
+            rows.push((
+                self.moved(t.split.sent_bytes + t.split.received_bytes, |b| then(b, |o| o.sent_bytes + o.received_bytes)),
+                format!(
+                    "{:<12} {:<10} {:>5} {:>11} {:>11} {:>8} {:>8}",
+                    short(name),
+                    t.split.tcp,
+                    t.split.open,
+                    carried(|t| t.sent_bytes),
+                    carried(|t| t.received_bytes),
+                    counted(|t| t.begun),
+                    counted(|t| t.refused)
+                ),
+            ));
+        }
+        rows.sort_by_key(|(moved, _)| *moved);
+        let heading =
+            format!("{:<12} {:<10} {:>5} {:>11} {:>11} {:>8} {:>8}", "node", "TCP", "open", "sent", "received", "begun", "refused");
+        Section { text: Vec::new(), heading: Some(heading), rows: rows.into_iter().map(|(_, row)| row).collect() }
     }
 
     fn tunnel_flows(&self, tunnel: &TunnelReport) -> Section {

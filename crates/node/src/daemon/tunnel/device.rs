@@ -63,7 +63,7 @@ pub struct Device {
     pub io: AsyncDevice,
     /// What it was made from.
     pub config: TunConfig,
-    kernel: KernelState,
+    pub(super) kernel: KernelState,
     wanted: tokio::sync::Mutex<Wanted>,
 }
 

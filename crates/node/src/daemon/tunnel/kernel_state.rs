@@ -71,6 +71,11 @@ pub(super) fn table_of(name: &str) -> u32 {
     FIRST_TABLE + ((hash >> 16) ^ (hash & 0xffff))
 }
 
+/// A number of 16 bits that belongs to a device by its name.
+pub fn number_of(name: &str) -> u32 {
+    table_of(name) - FIRST_TABLE
+}
+
 pub(super) fn refused(what: impl std::fmt::Display) -> impl FnOnce(rtnetlink::Error) -> Broken {
     move |error| Broken::Refused(format!("{what}: {error}"))
 }
@@ -95,6 +100,11 @@ impl KernelState {
     /// The state of the device with this index.
     pub fn new(netlink: Handle, index: u32, config: TunConfig) -> Self {
         Self { netlink, index, table: table_of(&config.name), config, is_v6_off: AtomicBool::new(false) }
+    }
+
+    /// By which the kernel is asked, and the number of the device.
+    pub(super) fn netlink(&self) -> (&Handle, u32) {
+        (&self.netlink, self.index)
     }
 
     /// Compares the kernel's state with the wanted one and repairs it. Gives a line for each change.

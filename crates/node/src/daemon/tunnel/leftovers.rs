@@ -71,6 +71,13 @@ async fn tables_of_devices(netlink: &Handle) -> Result<BTreeSet<u32>, Broken> {
     Ok(tables)
 }
 
+/// Numbers of the devices that are there; `None` where the kernel does not say.
+pub async fn numbers_of_devices() -> Option<BTreeSet<u32>> {
+    let (connection, netlink, _) = rtnetlink::new_connection().ok()?;
+    tokio::spawn(connection);
+    Some(tables_of_devices(&netlink).await.ok()?.into_iter().map(|table| table - FIRST_TABLE).collect())
+}
+
 /// UDP ports that a socket of this host is bound to; `None` where the system does not say.
 fn bound_ports() -> Option<BTreeSet<u16>> {
     let v4 = std::fs::read_to_string("/proc/self/net/udp").ok()?;

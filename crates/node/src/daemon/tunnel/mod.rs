@@ -7,6 +7,7 @@
 //! A packet out of the tunnel comes from a flow of another node, and goes to the device if its source lies behind that node.
 
 mod classify;
+mod delivery;
 mod device;
 mod flow;
 mod icmp;
@@ -20,12 +21,14 @@ mod prefixes;
 pub use classify::Key;
 pub use device::{Device, DeviceError};
 pub use flow::FlowView;
-pub use kernel_state::{PROTOCOL, unless};
+pub use kernel_state::{PROTOCOL, number_of, unless};
+pub use leftovers::numbers_of_devices;
 pub use node::TunnelNode;
 
 use super::config::{RemoteNode, Treatment, TunConfig};
 use super::one_way::Outlet;
 use super::peer::Peer;
+use super::split::Far;
 use bytes::{Bytes, BytesMut};
 use icmp::Refusal;
 use ipnet::IpNet;
@@ -35,7 +38,7 @@ use prefixes::Prefixes;
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -56,6 +59,8 @@ pub struct Tunnel {
     started: Instant,
     /// Second and ICMP errors sent in it.
     errors: (AtomicU64, AtomicU64),
+    /// TCP goes as streams to nodes that take them.
+    splits: AtomicBool,
 }
 
 /// What the file says, in the form that packets need.
@@ -117,6 +122,7 @@ impl Tunnel {
             counters: Counters::default(),
             started: Instant::now(),
             errors: Default::default(),
+            splits: AtomicBool::new(false),
         })
     }
 
@@ -157,6 +163,27 @@ impl Tunnel {
         }
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
         self.device.route(if config.install_routes { prefixes } else { Vec::new() }, config.lan).await
+    }
+
+    /// Whether TCP goes as streams to nodes that take them.
+    pub fn set_splits(&self, splits: bool) {
+        self.splits.store(splits, Relaxed);
+    }
+
+    /// What was set last.
+    pub fn splits(&self) -> bool {
+        self.splits.load(Relaxed)
+    }
+
+    /// The node to which packets for an address, or from it, belong, if it has sessions.
+    pub fn node_of(&self, address: IpAddr) -> Option<Arc<TunnelNode>> {
+        self.table().by_prefix.get(address).filter(|route| route.one_way.is_none()).map(|route| Arc::clone(&route.node))
+    }
+
+    /// Addresses of nodes that take connections as streams: intervals that do not overlap.
+    pub fn split_targets(&self) -> Vec<(IpAddr, IpAddr)> {
+        let is_meant = |route: &NodeRoute| route.one_way.is_none() && route.node.peer().split.far() == Far::Splits;
+        self.table().by_prefix.intervals(is_meant)
     }
 
     /// The device.
@@ -232,6 +259,12 @@ impl Tunnel {
         if packet.len() > usize::from(*mtu) {
             self.counters.too_big.fetch_add(1, Relaxed);
             self.refuse(&packet, &header, Refusal::TooBig(*mtu));
+            return;
+        }
+        // Whether it could be a stream is not known yet: its sender repeats it, and finds out.
+        let may_split = one_way.is_none() && self.splits() && packet::is_first_of_tcp(&packet, &header);
+        if may_split && node.peer().split.far() == Far::Unknown {
+            node.peer().want_session();
             return;
         }
         match one_way {

@@ -38,6 +38,14 @@ pub struct Header {
     pub may_not_fragment: bool,
 }
 
+/// Whether it begins a TCP connection: SYN without ACK (RFC 9293 §3.1).
+pub fn is_first_of_tcp(packet: &[u8], header: &Header) -> bool {
+    const FLAGS: usize = 13;
+    let [fin, syn, rst, ack] = [1, 2, 4, 16];
+    let flags = header.upper.filter(|_| header.protocol == TCP).and_then(|upper| packet.get(upper + FLAGS));
+    flags.is_some_and(|flags| flags & (fin | syn | rst | ack) == syn)
+}
+
 impl Header {
     /// Reads a packet; `None` if it is not a whole IPv4 or IPv6 packet.
     pub fn parse(packet: &[u8]) -> Option<Self> {

@@ -3,21 +3,19 @@
 //! Rules that are to fail open belong to an `nft -i` that this process keeps (`flags owner`): the kernel removes the table with its owner, and that ends when
 //! its standard input does, however this process ends. Rules that are to fail closed stay where they are when it is killed; the next start finds them.
 
-use super::nft::{COMMENT, TABLE, chains, in_a_line, script};
+use super::POLICY;
+use super::nft::{COMMENT, TABLE, table};
 use super::plan::Plan;
-use super::policy;
 use crate::cli::intercept::{Exclusion, Fail, InterceptArgs, Scope};
+use crate::divert::{self, Found, NftError, Table, in_a_line, words};
 use crate::failure::Failure;
-use noctule::FarText;
-use rustix::thread::{CapabilitySet, capabilities};
-use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Held by the one process of a network namespace that intercepts.
@@ -31,6 +29,8 @@ pub struct Rules {
     args: InterceptArgs,
     _lock: UnixDatagram,
     installed: Option<Installed>,
+    /// What could not be installed: [`Rules::mend`] tries again.
+    wanted: Option<Plan>,
     /// Rules of a killed process are there, which fail closed.
     is_left: bool,
 }
@@ -45,30 +45,17 @@ fn system(text: String) -> Failure {
     Failure::System(text)
 }
 
-/// `nft` with these words and this on its standard input.
-fn nft(words: &[&str], input: &str) -> Result<Output, Failure> {
-    let mut command = Command::new("nft");
-    command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(missing)?;
-    let mut stdin = child.stdin.take().expect("it is piped");
-    // One that reads nothing says why on its standard error.
-    let _ = stdin.write_all(input.as_bytes());
-    drop(stdin);
-    child.wait_with_output().map_err(|e| system(format!("nft: {e}")))
-}
-
-fn missing(error: io::Error) -> Failure {
-    system(match error.kind() {
-        ErrorKind::NotFound => "interception needs the program nft, which is not in PATH: install it (Debian: apt-get install nftables); or print the rules for a tool of your own with noctule proxy rules --iptables, and add --no-rules here".into(),
-        _ => format!("cannot start the program nft: {error}"),
+/// What nft could not do, and what there is instead of it.
+fn told(error: NftError) -> Failure {
+    system(match error {
+        NftError::Missing => "interception needs the program nft, which is not in PATH: install it (Debian: apt-get install nftables); or print the rules for a tool of your own with noctule proxy rules --iptables, and add --no-rules here".into(),
+        error => error.to_string(),
     })
 }
 
-/// What nft said, in a line.
-fn words(output: &Output) -> String {
-    let said = output.stderr.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
-    let line = said.unwrap_or(b"it does not say why");
-    FarText::from_wire(line.strip_prefix(b"Error: ").unwrap_or(line), usize::MAX).to_string()
+/// The table by its name.
+fn ours() -> Table {
+    Table::named(TABLE.into(), COMMENT)
 }
 
 /// Whether this process may do any of it.
@@ -76,47 +63,13 @@ fn words(output: &Output) -> String {
 /// # Errors
 /// It may not.
 pub fn permitted() -> Result<(), Failure> {
-    match capabilities(None) {
-        Ok(sets) if sets.effective.contains(CapabilitySet::NET_ADMIN) => Ok(()),
-        _ => Err(system(
+    match divert::is_permitted() {
+        true => Ok(()),
+        false => Err(system(
             "no permission for interception: it needs CAP_NET_ADMIN; run it as root, or by a unit with AmbientCapabilities=CAP_NET_ADMIN"
                 .into(),
         )),
     }
-}
-
-/// What stands in the table's place.
-enum Found {
-    Nothing,
-    /// Owned: it goes with the process that made it.
-    Ours {
-        is_owned: bool,
-    },
-    Others,
-}
-
-fn find() -> Result<Found, Failure> {
-    let listed = nft(&["list", "tables"], "")?;
-    if !listed.status.success() {
-        return Err(system(format!("nft cannot list the tables of this host: {}", words(&listed))));
-    }
-    if !String::from_utf8_lossy(&listed.stdout).lines().any(|line| line.trim() == format!("table {TABLE}")) {
-        return Ok(Found::Nothing);
-    }
-    let [family, name] = family_and_name();
-    let table = nft(&["list", "table", family, name], "")?;
-    let text = String::from_utf8_lossy(&table.stdout);
-    Ok(match text.contains(&format!("comment \"{COMMENT}\"")) {
-        true => Found::Ours { is_owned: text.lines().any(|line| line.trim() == "flags owner") },
-        // It went away in between.
-        false if !table.status.success() => Found::Nothing,
-        false => Found::Others,
-    })
-}
-
-fn family_and_name() -> [&'static str; 2] {
-    let (family, name) = TABLE.split_once(' ').expect("a constant");
-    [family, name]
 }
 
 /// Takes away what a proxy that was killed has left; whether there was something.
@@ -126,19 +79,20 @@ fn family_and_name() -> [&'static str; 2] {
 pub async fn take_over() -> Result<bool, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match find()? {
-            Found::Nothing => return Ok(policy::clear().await.map_err(system)? > 0),
+        match ours().find().map_err(told)? {
+            Found::Nothing => return Ok(POLICY.clear().await.map_err(system)? > 0),
             Found::Others => return Err(others()),
             Found::Ours { .. } => {
-                let [family, name] = family_and_name();
-                let deleted = nft(&["delete", "table", family, name], "")?;
-                if deleted.status.success() {
-                    policy::clear().await.map_err(system)?;
-                    return Ok(true);
-                }
-                // The owner of a killed process may still be ending.
-                if Instant::now() > deadline {
-                    return Err(system(format!("cannot remove the table {TABLE} that is there: {}", words(&deleted))));
+                match ours().delete() {
+                    Ok(()) => {
+                        POLICY.clear().await.map_err(system)?;
+                        return Ok(true);
+                    }
+                    // The owner of a killed process may still be ending.
+                    Err(error) if Instant::now() > deadline => {
+                        return Err(system(format!("cannot remove the table {TABLE} that is there: {error}")));
+                    }
+                    Err(_) => {}
                 }
             }
         }
@@ -150,7 +104,7 @@ pub async fn take_over() -> Result<bool, Failure> {
 async fn is_left() -> Result<bool, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match find()? {
+        match ours().find().map_err(told)? {
             Found::Nothing => return Ok(false),
             Found::Others => return Err(others()),
             Found::Ours { is_owned: false } => return Ok(true),
@@ -223,20 +177,21 @@ impl Rules {
                 "noctule: what the rules of a killed proxy divert is refused until the server is reached; noctule proxy rules --remove takes them away"
             );
         }
-        Ok(Self { args: args.clone(), _lock: lock, installed: None, is_left })
+        Ok(Self { args: args.clone(), _lock: lock, installed: None, wanted: None, is_left })
     }
 
     /// A server is reached at these addresses: from now on it is intercepted.
     ///
     /// # Errors
-    /// The rules cannot be installed; nothing is left of them then.
+    /// The rules cannot be installed. Those that fail open are gone then; those that fail closed stay as they were, for no error may let traffic by.
     pub async fn up(&mut self, servers: &[IpAddr]) -> Result<(), Failure> {
         let plan = Plan::new(&self.args, servers).map_err(Failure::Usage)?;
         if self.installed.as_ref().is_some_and(|installed| installed.plan == plan) {
             return Ok(());
         }
-        let result = self.install(plan).await;
-        if result.is_err() && !self.is_left {
+        let result = self.install(plan.clone()).await;
+        self.wanted = result.is_err().then(|| plan.clone());
+        if result.is_err() && may_go(&plan, self.installed.is_some(), self.is_left) {
             self.remove().await;
         }
         result
@@ -244,30 +199,30 @@ impl Rules {
 
     /// The server is gone for now.
     pub async fn down(&mut self) {
-        if self.installed.as_ref().is_some_and(|installed| installed.plan.fails_open) {
-            self.remove().await;
+        if self.args.fail == Fail::Open {
+            self.wanted = None;
+            if self.installed.is_some() {
+                self.remove().await;
+            }
         }
     }
 
     async fn install(&mut self, plan: Plan) -> Result<(), Failure> {
         if !plan.by_tproxy().is_empty() {
-            policy::set().await.map_err(system)?;
+            POLICY.set().await.map_err(system)?;
         }
         // Another owner's table cannot be replaced.
         if self.installed.as_ref().is_some_and(|installed| installed.owner.is_some()) {
             self.remove_table();
         }
         if plan.fails_open {
-            let owner = own(&in_a_line(&script(&plan, true)))?;
+            let owner = own(&in_a_line(&table(&plan).script(true)))?;
             let installed = self.installed.insert(Installed { plan, owner: Some(owner) });
             return installed.await_owner().await;
         }
-        let output = nft(&["-f", "-"], &script(&plan, false))?;
-        if !output.status.success() {
-            return Err(system(format!("nft does not take the rules: {}", words(&output))));
-        }
+        table(&plan).put().map_err(told)?;
         self.is_left = false;
-        let wrong = differs(&plan)?;
+        let wrong = table(&plan).differs().map_err(told)?;
         self.installed = Some(Installed { plan, owner: None });
         wrong.map_or(Ok(()), |wrong| Err(system(format!("the rules are not there after their installation: {wrong}"))))
     }
@@ -277,12 +232,17 @@ impl Rules {
     /// # Errors
     /// It cannot be put back.
     pub async fn mend(&mut self) -> Result<Option<String>, Failure> {
+        if let Some(plan) = self.wanted.clone() {
+            self.install(plan).await?;
+            self.wanted = None;
+            return Ok(Some("those for the server's address could not be installed before".into()));
+        }
         let Some(installed) = &self.installed else { return Ok(None) };
         let plan = installed.plan.clone();
-        let mut missing = differs(&plan)?;
+        let mut missing = table(&plan).differs().map_err(told)?;
         if missing.is_some() {
             self.install(plan).await?;
-        } else if !plan.by_tproxy().is_empty() && policy::set().await.map_err(system)? > 0 {
+        } else if !plan.by_tproxy().is_empty() && POLICY.set().await.map_err(system)? > 0 {
             missing = Some("the routing of diverted packets was gone".into());
         }
         Ok(missing)
@@ -291,7 +251,7 @@ impl Rules {
     /// Takes away what is installed.
     pub async fn remove(&mut self) {
         self.remove_table();
-        if let Err(error) = policy::clear().await {
+        if let Err(error) = POLICY.clear().await {
             tracing::warn!("{error}");
         }
     }
@@ -301,14 +261,17 @@ impl Rules {
         if let Some(mut owner) = installed.owner {
             // The end of its input ends it, and the kernel takes its table away.
             drop(owner.stdin.take());
-            let _ = owner.wait();
+            let deadline = Instant::now() + PATIENCE;
+            while owner.try_wait().is_ok_and(|status| status.is_none()) {
+                if Instant::now() > deadline {
+                    let _ = owner.kill();
+                }
+                std::thread::sleep(PAUSE);
+            }
             return;
         }
-        let [family, name] = family_and_name();
-        match nft(&["delete", "table", family, name], "") {
-            Ok(output) if output.status.success() => {}
-            Ok(output) => tell!("noctule: could not remove the table {TABLE}: {}", words(&output)),
-            Err(failure) => tell!("noctule: could not remove the table {TABLE}: {failure}"),
+        if let Err(error) = ours().delete() {
+            tell!("noctule: could not remove the table {TABLE}: {error}");
         }
     }
 }
@@ -322,7 +285,7 @@ impl Drop for Rules {
         // The runtime of this thread is about to end.
         let clearing = std::thread::spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-            runtime.block_on(policy::clear())
+            runtime.block_on(POLICY.clear())
         });
         if let Ok(Err(error)) = clearing.join() {
             tell!("noctule: {error}");
@@ -330,12 +293,18 @@ impl Drop for Rules {
     }
 }
 
+/// Whether what is there goes when this plan could not be installed. What fails closed goes only where it is new: it was not there before.
+fn may_go(plan: &Plan, was_installed: bool, is_left: bool) -> bool {
+    !is_left && (plan.fails_open || !was_installed)
+}
+
 /// Starts the nft to which the table is to belong. Ctrl-C is not for it.
 fn own(line: &str) -> Result<Child, Failure> {
     let mut command = Command::new("nft");
     // It would keep a history of what it is told in the home directory.
     command.arg("-i").env("HOME", "/dev/null").process_group(0);
-    let mut owner = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(missing)?;
+    let mut owner =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|error| told(error.into()))?;
     let stdin = owner.stdin.as_mut().expect("it is piped");
     let _ = stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush());
     Ok(owner)
@@ -346,7 +315,7 @@ impl Installed {
     async fn await_owner(&mut self) -> Result<(), Failure> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let Some(wrong) = differs(&self.plan)? else { return Ok(()) };
+            let Some(wrong) = table(&self.plan).differs().map_err(told)? else { return Ok(()) };
             let owner = self.owner.as_mut().expect("called with one");
             if Instant::now() > deadline || owner.try_wait().is_ok_and(|status| status.is_some()) {
                 drop(owner.stdin.take());
@@ -359,47 +328,27 @@ impl Installed {
     }
 }
 
-/// In what the kernel's table differs from the plan: it has every chain with as many rules.
-fn differs(plan: &Plan) -> Result<Option<String>, Failure> {
-    let [family, name] = family_and_name();
-    // Not as JSON: nft 1.0.6 writes the flags of an owned table from memory that is not its own.
-    let listed = nft(&["list", "table", family, name], "")?;
-    if !listed.status.success() {
-        return Ok(Some(format!("there is no table {TABLE}")));
-    }
-    let there = count(&String::from_utf8_lossy(&listed.stdout));
-    let wrong = chains(plan).into_iter().find(|chain| there.get(chain.name) != Some(&chain.rules.len()));
-    Ok(wrong.map(|chain| {
-        let found = there.get(chain.name).copied().unwrap_or(0);
-        format!("the chain {} has {found} rules instead of {}", chain.name, chain.rules.len())
-    }))
-}
-
-/// Rules of each chain: a line each, behind that which says where the chain hangs.
-fn count(listed: &str) -> BTreeMap<String, usize> {
-    let (mut there, mut chain) = (BTreeMap::new(), None);
-    for line in listed.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        if let Some(name) = line.strip_prefix("chain ").and_then(|rest| rest.strip_suffix(" {")) {
-            there.insert(name.to_owned(), 0);
-            chain = Some(name);
-        } else if line == "}" {
-            chain = None;
-        } else if let Some(rules) = chain.and_then(|name| there.get_mut(name))
-            && !line.starts_with("type ")
-        {
-            *rules += 1;
-        }
-    }
-    there
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: InterceptArgs,
+    }
+
+    /// The server has another address, and nft fails once: what was diverted may not pass by meanwhile.
     #[test]
-    fn rules_are_counted_as_nft_lists_them() {
-        let listed = "table inet x { # progname nft\n\tflags owner\n\tset nets4 {\n\t\telements = { 10.0.0.0/8,\n\t\t\t127.0.0.0/8 }\n\t}\n\n\tchain divert {\n\t}\n\n\tchain own {\n\t\ttype route hook output priority mangle; policy accept;\n\t\tmeta skuid { 5, 6 } accept\n\t\treject\n\t}\n}\n";
-        assert_eq!(count(listed), BTreeMap::from([("own".into(), 2), ("divert".into(), 0)]));
+    fn an_error_takes_away_what_fails_open_and_leaves_what_fails_closed() {
+        let plan = |fail: &str| {
+            let line = Line::try_parse_from(["noctule", "--intercept", "own", "--fail", fail]).unwrap_or_else(|e| panic!("{e}"));
+            Plan::new(&line.args, &[IpAddr::from([192, 0, 2, 1])]).unwrap()
+        };
+        let (open, closed) = (plan("open"), plan("closed"));
+        assert!(may_go(&open, true, false) && may_go(&open, false, false));
+        assert!(!may_go(&closed, true, false), "it was there before");
+        assert!(may_go(&closed, false, false) && !may_go(&closed, false, true));
     }
 }

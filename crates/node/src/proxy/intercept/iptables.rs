@@ -1,7 +1,8 @@
 //! The same rules for iptables, as a script of a shell: for hosts whose rules another tool makes. `noctule proxy` itself installs none of these.
 
-use super::plan::{DIVERTED_MARK, OWN_MARK, Plan};
-use super::policy::{PRIORITY, TABLE};
+use super::POLICY;
+use super::plan::Plan;
+use crate::divert::{DIALLED_MARKS, MARKS_MASK, OWN_MARK, PROXY_MARK};
 use std::fmt::Write;
 
 const SYN: &str = "-p tcp --tcp-flags FIN,SYN,RST,ACK SYN";
@@ -18,13 +19,14 @@ pub fn script(plan: &Plan) -> String {
     let mut out =
         String::from("# Rules of noctule proxy. Run it as root, once; the lines at its end take everything away again.\nset -e\n");
     let mut removal = String::new();
+    let (table, priority) = (POLICY.table, POLICY.priority);
     let has_tproxy = !plan.by_tproxy().is_empty();
     for (is_v4, tables, ip) in [(true, "iptables", "ip"), (false, "ip6tables", "ip -6")] {
         if has_tproxy {
-            let _ = writeln!(out, "{ip} rule add fwmark {DIVERTED_MARK:#x} lookup {TABLE} priority {PRIORITY}");
-            let _ = writeln!(out, "{ip} route add local default dev lo table {TABLE}");
-            let _ = writeln!(removal, "# {ip} rule del fwmark {DIVERTED_MARK:#x} lookup {TABLE} priority {PRIORITY}");
-            let _ = writeln!(removal, "# {ip} route del local default dev lo table {TABLE}");
+            let _ = writeln!(out, "{ip} rule add fwmark {PROXY_MARK:#x} lookup {table} priority {priority}");
+            let _ = writeln!(out, "{ip} route add local default dev lo table {table}");
+            let _ = writeln!(removal, "# {ip} rule del fwmark {PROXY_MARK:#x} lookup {table} priority {priority}");
+            let _ = writeln!(removal, "# {ip} route del local default dev lo table {table}");
         }
         for (chain, table, from) in CHAINS {
             let rules = rules(plan, chain, is_v4);
@@ -56,15 +58,17 @@ fn rules(plan: &Plan, chain: &str, is_v4: bool) -> Vec<String> {
     let mut rules = Vec::new();
     let tproxy = |protocol: &str, before: &str| {
         let ip = if is_v4 { "127.0.0.1" } else { "::1" };
-        format!("{before} -p {protocol} -j TPROXY --on-ip {ip} --on-port {} --tproxy-mark {DIVERTED_MARK:#x}", plan.port)
+        format!("{before} -p {protocol} -j TPROXY --on-ip {ip} --on-port {} --tproxy-mark {PROXY_MARK:#x}", plan.port)
     };
     if is_own {
         rules.push(format!("-m mark --mark {OWN_MARK:#x} -j RETURN"));
+        // What a node dials for others is not for the proxy either.
+        rules.push(format!("-m mark --mark {DIALLED_MARKS:#x}/{MARKS_MASK:#x} -j RETURN"));
         rules.extend(plan.users.iter().map(|user| format!("-m owner --uid-owner {user} -j RETURN")));
         rules.extend(plan.cgroups.iter().map(|path| format!("-m cgroup --path {path} -j RETURN")));
     } else {
         if !is_nat && plan.own {
-            rules.extend(by_tproxy.iter().map(|protocol| tproxy(protocol, &format!("-i lo -m mark --mark {DIVERTED_MARK:#x}"))));
+            rules.extend(by_tproxy.iter().map(|protocol| tproxy(protocol, &format!("-i lo -m mark --mark {PROXY_MARK:#x}"))));
         }
         if !has_clients {
             return rules;
@@ -82,11 +86,11 @@ fn rules(plan: &Plan, chain: &str, is_v4: bool) -> Vec<String> {
             add("-m conntrack --ctdir REPLY -j RETURN".into());
         }
         let then = |protocol: &str, before: String| match is_own {
-            true => format!("{before} -p {protocol} -j MARK --set-mark {DIVERTED_MARK:#x}"),
+            true => format!("{before} -p {protocol} -j MARK --set-mark {PROXY_MARK:#x}"),
             false => tproxy(protocol, &before),
         };
         let is_tcp = !is_nat && by_tproxy.contains(&"tcp");
-        let diverted = format!("-m connmark --mark {DIVERTED_MARK:#x}");
+        let diverted = format!("-m connmark --mark {PROXY_MARK:#x}");
         if is_tcp {
             add(then("tcp", diverted.clone()));
             // To mark it is not the end of it, and to leave it alone may be decided below.
@@ -106,7 +110,7 @@ fn rules(plan: &Plan, chain: &str, is_v4: bool) -> Vec<String> {
             add(format!("{SYN} -j REDIRECT --to-ports {}", plan.port));
         }
         if is_tcp {
-            add(format!("{SYN} -j CONNMARK --set-mark {DIVERTED_MARK:#x}"));
+            add(format!("{SYN} -j CONNMARK --set-mark {PROXY_MARK:#x}"));
             add(then("tcp", diverted));
         }
         if !is_nat && plan.udp {

@@ -4,17 +4,21 @@ mod install;
 mod iptables;
 mod nft;
 mod plan;
-mod policy;
 
+pub use crate::divert::OWN_MARK;
 pub use install::{Rules, permitted};
-pub use plan::{OWN_MARK, Plan};
+pub use plan::Plan;
 
 use crate::cli::ProxyRulesArgs;
 use crate::cli::intercept::Fail;
 use crate::daemon::OUR_PROTOCOL;
+use crate::divert::{PROXY_MARK, Policy};
 use crate::failure::Failure;
 use std::net::IpAddr;
 use tokio::net::lookup_host;
+
+/// Leads diverted packets to this host, before the rules of a node's tunnel (5110, 5111).
+const POLICY: Policy = Policy { mark: PROXY_MARK, priority: 5109, table: 0x6e70_0001 };
 
 /// Prints the rules, or takes away those that a killed proxy left.
 pub async fn rules(args: ProxyRulesArgs) -> Result<(), Failure> {
@@ -51,13 +55,13 @@ fn by_hand(plan: &Plan) -> String {
     if !plan.by_tproxy().is_empty() {
         text.push_str("# TPROXY needs these, too:\n");
         for ip in ["ip", "ip -6"] {
-            let (mark, table, priority) = (plan::DIVERTED_MARK, policy::TABLE, policy::PRIORITY);
+            let Policy { mark, priority, table } = POLICY;
             let protocol = u8::from(OUR_PROTOCOL);
             text.push_str(&format!("#   {ip} rule add fwmark {mark:#x} lookup {table} priority {priority} protocol {protocol}\n"));
             text.push_str(&format!("#   {ip} route add local default dev lo table {table} proto {protocol}\n"));
         }
     }
-    text + &nft::script(plan, false)
+    text + &nft::table(plan).script(false)
 }
 
 /// Addresses of the proxy's server.

@@ -3,28 +3,23 @@
 //! Only what begins is diverted: the first packet of a connection marks it, and the later ones follow its mark. Connections that stood before the rules did
 //! go on as they were, and answers of this host's own servers (`ct direction reply`) are nobody's to intercept.
 
-use super::plan::{DIVERTED_MARK, OWN_MARK, Plan};
-use std::fmt::Write;
+use super::plan::Plan;
+use crate::divert::{Chain, DIALLED_MARKS, MARKS_MASK, OWN_MARK, PROXY_MARK, SYN, Set, Table};
 
 /// Family and name of the table.
 pub const TABLE: &str = "inet noctule_proxy";
 /// By this a table is known to be ours.
 pub const COMMENT: &str = "made by noctule proxy";
-/// The first packet of a TCP connection.
-const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
-
-/// A chain: its name, where it hangs, its rules.
-pub struct Chain {
-    /// Its name.
-    pub name: &'static str,
-    hook: Option<&'static str>,
-    /// One each.
-    pub rules: Vec<String>,
+/// The table of a plan.
+pub fn table(plan: &Plan) -> Table {
+    let set = |(name, kind, is_v4)| Set { name, kind, elements: plan.nets_of(is_v4).map(ToString::to_string).collect() };
+    let sets = [("nets4", "ipv4_addr", true), ("nets6", "ipv6_addr", false)].map(set).into();
+    Table { sets, chains: chains(plan), ..Table::named(TABLE.into(), COMMENT) }
 }
 
 /// The chains of a plan.
-pub fn chains(plan: &Plan) -> Vec<Chain> {
-    let diverted = format!("{DIVERTED_MARK:#x}");
+fn chains(plan: &Plan) -> Vec<Chain> {
+    let diverted = format!("{PROXY_MARK:#x}");
     let by_tproxy = plan.by_tproxy();
     let mut chains = vec![Chain { name: "excluded", hook: None, rules: excluded(plan) }];
     if !by_tproxy.is_empty() {
@@ -57,15 +52,16 @@ pub fn chains(plan: &Plan) -> Vec<Chain> {
     });
     let redirect = [String::from("jump excluded"), format!("{SYN} redirect to :{}", plan.port)];
     if plan.own {
-        let ours = format!("meta mark {OWN_MARK:#x} return");
+        // What a node dials for others is not for the proxy either.
+        let ours = [format!("meta mark {OWN_MARK:#x} return"), format!("meta mark & {MARKS_MASK:#x} == {DIALLED_MARKS:#x} return")];
         if !by_tproxy.is_empty() {
             // The mark leads it back in by the loopback device (ip rule).
             let rules = decide(&|first: &str| format!("{first}meta mark set {diverted} accept"));
-            let rules = [ours.clone()].into_iter().chain(programs(plan)).chain(rules).collect();
+            let rules = ours.clone().into_iter().chain(programs(plan)).chain(rules).collect();
             chains.push(Chain { name: "own", hook: Some("type route hook output priority mangle; policy accept;"), rules });
         }
         if plan.redirects() {
-            let rules = [ours].into_iter().chain(programs(plan)).chain(redirect.clone()).collect();
+            let rules = ours.into_iter().chain(programs(plan)).chain(redirect.clone()).collect();
             chains.push(Chain { name: "own_redirect", hook: Some("type nat hook output priority -100; policy accept;"), rules });
         }
     }
@@ -113,41 +109,6 @@ fn programs(plan: &Plan) -> Vec<String> {
     users.into_iter().chain(plan.cgroups.iter().map(group)).collect()
 }
 
-/// The whole table, which takes the place of one that is there. `owned`: it ends with the process that makes it.
-pub fn script(plan: &Plan, owned: bool) -> String {
-    let mut out = format!("add table {TABLE}\ndelete table {TABLE}\ntable {TABLE} {{\n\tcomment \"{COMMENT}\"\n");
-    if owned {
-        out.push_str("\tflags owner\n");
-    }
-    for (name, kind, is_v4) in [("nets4", "ipv4_addr", true), ("nets6", "ipv6_addr", false)] {
-        let nets: Vec<String> = plan.nets_of(is_v4).map(ToString::to_string).collect();
-        let _ = writeln!(out, "\tset {name} {{\n\t\ttype {kind}\n\t\tflags interval\n\t\telements = {{ {} }}\n\t}}", nets.join(", "));
-    }
-    for chain in chains(plan) {
-        let _ = writeln!(out, "\tchain {} {{", chain.name);
-        chain.hook.iter().for_each(|hook| {
-            let _ = writeln!(out, "\t\t{hook}");
-        });
-        chain.rules.iter().for_each(|rule| {
-            let _ = writeln!(out, "\t\t{rule}");
-        });
-        out.push_str("\t}\n");
-    }
-    out.push_str("}\n");
-    out
-}
-
-/// The same in one line, as `nft -i` wants it.
-pub fn in_a_line(script: &str) -> String {
-    let mut out = String::new();
-    for line in script.lines().map(str::trim) {
-        out.push_str(line);
-        out.push_str(if line.ends_with(['{', ';']) { " " } else { "; " });
-    }
-    out.push('\n');
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::plan::tests::plan;
@@ -155,13 +116,14 @@ mod tests {
 
     #[test]
     fn rules_say_what_the_plan_does() {
-        let text = script(
+        let text = table(
             &plan("--intercept own --intercept-udp tproxy --exclude port:22 --exclude port:60-70 --exclude user:5 --exclude cgroup:a/b")
                 .unwrap(),
-            false,
-        );
+        )
+        .script(false);
         for line in [
             "meta mark 0x6e6f0001 return",
+            "meta mark & 0xffff0000 == 0x6e730000 return",
             "meta skuid { 5 } accept",
             "socket cgroupv2 level 2 \"a/b\" accept",
             "meta l4proto { tcp, udp } th dport { 22, 60-70 } accept",
@@ -171,14 +133,8 @@ mod tests {
             assert!(text.contains(&format!("\t\t{line}\n")), "{line} in\n{text}");
         }
         assert!(text.contains("192.0.2.7") && !text.contains("owner") && !text.contains("hook prerouting priority -100"));
-        let text = script(&plan("--intercept clients:br0 --intercept-tcp redirect").unwrap(), true);
+        let text = table(&plan("--intercept clients:br0 --intercept-tcp redirect").unwrap()).script(true);
         assert!(text.contains("iifname != { \"br0\" } return") && text.contains("redirect to :4243") && !text.contains("tproxy"), "{text}");
         assert!(text.contains("flags owner") && !text.contains("hook output"), "{text}");
-    }
-
-    #[test]
-    fn one_line_has_all_of_it() {
-        let line = in_a_line("table x {\n\tchain c {\n\t\ttype filter; policy accept;\n\t\taccept\n\t}\n}\n");
-        assert_eq!(line, "table x { chain c { type filter; policy accept; accept; }; }; \n");
     }
 }

@@ -5,11 +5,6 @@ use ipnet::IpNet;
 use noctule_proxy::{Diversion, Interception};
 use std::net::IpAddr;
 
-/// Mark of what this proxy sends itself.
-pub const OWN_MARK: u32 = 0x6e6f_0001;
-/// Mark of packets that are diverted, and of the connections that they belong to.
-pub const DIVERTED_MARK: u32 = 0x6e6f_0002;
-
 /// Targets that are never intercepted: this network, loopback, link-local, multicast and reserved addresses (RFC 6890).
 const NEVER: [&str; 9] =
     ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/128", "::1/128", "fe80::/10", "ff00::/8"];

@@ -1,0 +1,75 @@
+//! Whether this host would deliver a packet that came out of the tunnel, as the kernel says: for connections that are dialled instead of carried.
+
+use super::device::Device;
+use futures_util::TryStreamExt;
+use noctule_proxy::Outcome;
+use rtnetlink::packet_route::link::{AfSpecInet6, AfSpecUnspec, LinkAttribute};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use rtnetlink::{Handle, RouteMessageBuilder};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+impl Device {
+    /// Asks the kernel what it would do with a packet from the device: addresses of this host are delivered, others are forwarded if this host is a router,
+    /// and never back into the tunnel.
+    ///
+    /// # Errors
+    /// It would not be delivered, and why.
+    pub async fn delivers(&self, source: IpAddr, target: IpAddr) -> Result<(), (Outcome, String)> {
+        let (netlink, index) = self.kernel.netlink();
+        let denied = |text: String| Err((Outcome::Denied, text));
+        // The path of what comes in by the device, its reverse path filter and forwarding included.
+        let answer = netlink.route().get(question(source, target, index)).execute().try_next().await;
+        let Ok(Some(route)) = answer else {
+            return Err((
+                Outcome::Unreachable,
+                format!("the other side has no route to {target} for what comes by its device (does it forward packets?)"),
+            ));
+        };
+        let leaves_by = route.attributes.iter().find_map(|a| if let RouteAttribute::Oif(index) = a { Some(*index) } else { None });
+        match route.header.kind {
+            RouteType::Local => Ok(()),
+            RouteType::Unicast if leaves_by == Some(index) => {
+                denied(format!("{target} lies behind a third node: name that node's prefix here"))
+            }
+            // The kernel asks for it when it forwards, and not when it looks for a route.
+            RouteType::Unicast if target.is_ipv6() && !forwards_v6(netlink, index).await => {
+                Err((Outcome::Unreachable, "the other side does not forward IPv6".into()))
+            }
+            RouteType::Unicast => Ok(()),
+            RouteType::Prohibit => denied(format!("the other side's routes prohibit {target}")),
+            _ => Err((Outcome::Unreachable, format!("the other side has no route to {target}"))),
+        }
+    }
+}
+
+fn question(source: IpAddr, target: IpAddr, index: u32) -> RouteMessage {
+    let mut message = match target {
+        IpAddr::V4(v4) => RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(v4, 32).build(),
+        IpAddr::V6(v6) => RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(v6, 128).build(),
+    };
+    // What is asked for says nothing of a route's own properties.
+    message.header.protocol = Default::default();
+    message.header.scope = Default::default();
+    message.header.kind = Default::default();
+    message.header.table = 0;
+    message.header.source_prefix_length = message.header.destination_prefix_length;
+    message.attributes.retain(|a| matches!(a, RouteAttribute::Destination(_)));
+    let source = match source {
+        IpAddr::V4(v4) => RouteAddress::Inet(v4),
+        IpAddr::V6(v6) => RouteAddress::Inet6(v6),
+    };
+    message.attributes.extend([RouteAttribute::Source(source), RouteAttribute::Iif(index)]);
+    message
+}
+
+async fn forwards_v6(netlink: &Handle, index: u32) -> bool {
+    // Kept from services of systemd (ProcSubset=pid); a change of it is one of every device.
+    if std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/forwarding").is_ok_and(|text| text.trim() == "0") {
+        return false;
+    }
+    let Ok(Some(link)) = netlink.link().get().match_index(index).execute().try_next().await else { return false };
+    let specs =
+        link.attributes.iter().filter_map(|a| if let LinkAttribute::AfSpecUnspec(specs) = a { Some(specs) } else { None }).flatten();
+    let mut v6 = specs.filter_map(|s| if let AfSpecUnspec::Inet6(v6) = s { Some(v6) } else { None }).flatten();
+    v6.any(|a| matches!(a, AfSpecInet6::DevConf(conf) if conf.forwarding != 0))
+}
