@@ -4,7 +4,7 @@
 //! and no end that looks orderly comes in its place.
 
 use crate::report::{Counts, End};
-use crate::stream::{Incoming, RESET, no_room};
+use crate::stream::{Incoming, RESET, is_reset, no_room};
 use bytes::{Buf, Bytes};
 use noctule::{FlowError, SendStream};
 use socket2::{SockRef, TcpKeepalive};
@@ -49,7 +49,7 @@ enum Broken {
 fn of_flow(error: FlowError) -> Broken {
     match error {
         FlowError::Closed(reason) if reason.code == noctule::Code::Stopped => Broken::Stopped,
-        FlowError::Closed(reason) if reason.code == noctule::Code::Reset => Broken::Gone(End::ResetThere),
+        error if is_reset(&error) => Broken::Gone(End::ResetThere),
         other => Broken::Gone(no_room(&other).map_or_else(|| End::Lost(other.to_string()), End::Refused)),
     }
 }
@@ -292,7 +292,7 @@ async fn read_all(tcp: &TcpStream, send: &mut SendStream, reading: &mut Reading,
 /// From the stream to the connection.
 async fn down(tcp: &TcpStream, incoming: &mut Incoming, awaits: bool, counts: &Counts) -> Result<(), Broken> {
     if awaits {
-        let answer = incoming.answer().await;
+        let answer = incoming.answer_or_reset().await.map_err(of_flow)?;
         if answer.outcome != crate::wire::Outcome::Connected {
             return Err(Broken::Gone(End::Refused(answer)));
         }

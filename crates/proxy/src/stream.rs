@@ -2,7 +2,7 @@
 
 use crate::wire::{Answer, HEAD, MOST_BODY, Outcome, Record, RecordError, TAG};
 use bytes::{Buf, Bytes, BytesMut};
-use noctule::{Class, Code, FlowError, FlowOptions, OpenError, RecvStream, SendStream, Session};
+use noctule::{Class, Code, FlowError, FlowOptions, Layer, OpenError, RecvStream, SendStream, Session};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -79,24 +79,24 @@ impl Incoming {
         self.answer_within(LONGEST).await
     }
 
+    /// The same for a connection: one that stood and was reset at once may lose its answer, which the reset overtakes.
+    ///
+    /// # Errors
+    /// The stream was reset. What is refused ends in good order.
+    pub async fn answer_or_reset(&mut self) -> Result<Answer, FlowError> {
+        match timeout(LONGEST, self.record()).await.unwrap_or(Err(NoRecord::Late)) {
+            Err(NoRecord::Flow(error)) if is_reset(&error) => Err(error),
+            record => Ok(answer_of(record, LONGEST)),
+        }
+    }
+
     /// The answer to a request for which the far end asks nobody.
     pub async fn prompt_answer(&mut self) -> Answer {
         self.answer_within(PATIENCE).await
     }
 
     async fn answer_within(&mut self, time: Duration) -> Answer {
-        match timeout(time, self.record()).await.unwrap_or(Err(NoRecord::Late)) {
-            Ok(Record::Answer(answer)) => answer,
-            Err(NoRecord::Late) => {
-                Answer::new(Outcome::TimedOut, format!("the proxy on the other side has not answered for {} s", time.as_secs()))
-            }
-            Ok(_) => Answer::new(Outcome::Failed, "the other side does not answer the request"),
-            Err(NoRecord::Flow(FlowError::Session(closed))) => {
-                Answer::new(Outcome::Unreachable, format!("the session with the other side ended: {}", closed.0.reason))
-            }
-            Err(NoRecord::Flow(error)) => no_room(&error).unwrap_or_else(|| Answer::new(Outcome::Failed, error.to_string())),
-            Err(why) => Answer::new(Outcome::Failed, why.words()),
-        }
+        answer_of(timeout(time, self.record()).await.unwrap_or(Err(NoRecord::Late)), time)
     }
 
     /// What came with the record.
@@ -107,6 +107,27 @@ impl Incoming {
     /// Waits until the far end leaves; what it says is passed over.
     pub async fn ended(&mut self) {
         while let Ok(Some(_)) = self.recv.read_chunk(MOST_BODY).await {}
+    }
+}
+
+/// Whether the far end has reset the stream, as the proxy does it or without a code.
+pub(crate) fn is_reset(error: &FlowError) -> bool {
+    matches!(error, FlowError::Closed(reason) if reason.code == Code::Reset || reason.layer == Layer::Application && reason.application == RESET)
+}
+
+/// What a record, or the lack of one after this time, says of a request.
+fn answer_of(record: Result<Record, NoRecord>, time: Duration) -> Answer {
+    match record {
+        Ok(Record::Answer(answer)) => answer,
+        Err(NoRecord::Late) => {
+            Answer::new(Outcome::TimedOut, format!("the proxy on the other side has not answered for {} s", time.as_secs()))
+        }
+        Ok(_) => Answer::new(Outcome::Failed, "the other side does not answer the request"),
+        Err(NoRecord::Flow(FlowError::Session(closed))) => {
+            Answer::new(Outcome::Unreachable, format!("the session with the other side ended: {}", closed.0.reason))
+        }
+        Err(NoRecord::Flow(error)) => no_room(&error).unwrap_or_else(|| Answer::new(Outcome::Failed, error.to_string())),
+        Err(why) => Answer::new(Outcome::Failed, why.words()),
     }
 }
 

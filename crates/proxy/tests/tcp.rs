@@ -2,6 +2,7 @@
 
 mod support;
 
+use noctule_proxy::{End, Near, NearOptions, Uplink};
 use socket2::SockRef;
 use std::future::Future;
 use std::io::ErrorKind;
@@ -378,4 +379,27 @@ async fn a_reset_is_noticed_although_the_target_reads_nothing() {
     while tokio::time::timeout(Duration::from_millis(500), client.write_all(&block)).await.is_ok() {}
     abort(client);
     until("both ends have let it go", || pair.far.open() == 0 && !pair.near_reports.lock().unwrap().is_empty()).await;
+}
+
+/// A reset overtakes what was sent before it, also the answer that the connection stands.
+#[tokio::test]
+async fn a_reset_that_overtakes_the_answer_is_a_reset_and_no_refusal() {
+    let (client, server) = (endpoint(1), endpoint(2));
+    let address = server.local_addr();
+    tokio::spawn(async move {
+        let session = server.accept().await.unwrap();
+        while let Ok(noctule::IncomingFlow::Stream { mut recv, send: Some(send) }) = session.accept_flow().await {
+            recv.read_chunk(2000).await.unwrap();
+            send.reset(1);
+            recv.stop(1);
+        }
+    });
+    let (uplink, (reports, sink)) = (Uplink::default(), sink());
+    let near = Near::new(uplink.clone(), NearOptions::default(), sink);
+    uplink.set(Some(within(client.connect_early(address, None)).await.unwrap()));
+    let listener = near.forward(&"127.0.0.1:0:192.0.2.1:80".parse().unwrap()).unwrap();
+    let mut tcp = TcpStream::connect(listener.addresses[0]).await.unwrap();
+    assert_eq!(word(&within(tcp.read(&mut [0; 1])).await.unwrap_err()), "reset");
+    until("a report", || !reports.lock().unwrap().is_empty()).await;
+    assert_eq!(reports.lock().unwrap()[0].end, End::ResetThere);
 }

@@ -67,7 +67,7 @@ pub fn endpoint_with(name: u8, memory: usize) -> Endpoint {
     Endpoint::bind("127.0.0.1:0".parse().unwrap(), config).unwrap()
 }
 
-fn sink() -> (Reports, noctule_proxy::Sink) {
+pub fn sink() -> (Reports, noctule_proxy::Sink) {
     let reports = Reports::default();
     let kept = Arc::clone(&reports);
     (reports, Arc::new(move |report: &Report| kept.lock().unwrap().push(report.clone())))
