@@ -158,6 +158,8 @@ async fn run(
                         state.down_ended = true;
                         if state.is_reset_there { Ok(()) } else { shut(tcp) }
                     }
+                    // A reset that comes with the stop of the other way: nothing more is read.
+                    Err(Broken::Stopped) => Err(Broken::Gone(End::ResetThere)),
                     broken => broken,
                 },
                 // Its reader may wait for credit, or have ended, and does not notice.
