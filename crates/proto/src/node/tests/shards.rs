@@ -230,3 +230,18 @@ fn half_open_links_of_all_shards_are_as_many_as_those_of_one_node() {
     }
     assert_eq!(shards[0].half_open.len(), super::super::half_open::MAX_HALF_OPEN / SHARDS);
 }
+
+/// Regression: a link that was closed from elsewhere, and whose driver came after the end of its closing time, went without a word.
+#[test]
+fn a_link_that_gives_its_place_says_so_however_late_its_shard_is() {
+    let mut w = World::new(SHARDS, NodeConfig::default(), 1);
+    w.connect(0);
+    w.run(MS(500));
+    let (at, link) = (0..SHARDS).find_map(|at| Some((at, *w.shards[at].links.keys().next()?))).expect("it is up");
+    let now = w.now;
+    w.shards[at].give_place(now, link);
+    w.now += MS(5000);
+    w.run(MS(500));
+    assert_eq!((told(&w.heard[0], Code::TooMany), w.up().iter().sum::<usize>()), (1, 0));
+    assert!(w.shards[at].links.is_empty(), "and then it is gone");
+}
