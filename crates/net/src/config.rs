@@ -25,6 +25,11 @@ pub struct EndpointConfig {
     pub trace: Option<TraceLog>,
     /// Sessions that may wait for [`Endpoint::accept`](crate::Endpoint::accept); more are closed with `TooMany`. Default 1024.
     pub backlog: usize,
+    /// Parts of the endpoint that work at the same time, each with its share of the links: up to so many cores serve many peers. One link uses one core however many
+    /// there are. More than one helps an endpoint that many call; it has to be none of a network ([`Endpoint::set_addresses`](crate::Endpoint::set_addresses),
+    /// [`set_routes`](crate::Endpoint::set_routes), [`enable_relaying`](crate::Endpoint::enable_relaying)). With `one_process_per_key`, with a trace, and
+    /// elsewhere than on Linux, it counts as 1. Limits hold for all parts together. Default 1; at most 64.
+    pub shards: usize,
 }
 
 impl EndpointConfig {
@@ -39,6 +44,7 @@ impl EndpointConfig {
             linger: Duration::from_secs(10),
             trace: None,
             backlog: 1024,
+            shards: 1,
         }
     }
     /// Defaults with a fresh identity from the operating system's secure random source, for clients that nobody needs to recognise.
@@ -78,6 +84,12 @@ impl EndpointConfig {
     #[must_use]
     pub fn with_linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+    /// Divides the endpoint's links among so many cores; see [`shards`](Self::shards). Default 1.
+    #[must_use]
+    pub fn with_shards(mut self, shards: usize) -> Self {
+        self.shards = shards;
         self
     }
     /// Marks every packet that the endpoint sends (`SO_MARK`). Default: no mark.

@@ -13,13 +13,16 @@ use crate::sockets::Sockets;
 use crate::timer::Timer;
 use crate::trace::TraceLog;
 use noctule_proto::error::{CloseReason, Code, Layer};
+use noctule_proto::ids::LinkId;
 use noctule_proto::node::Transmit;
+use noctule_proto::shard::Steering;
 use noctule_proto::trace::TraceEvent;
 use noctule_proto::units::Time;
 use noctule_proto::wire::params::MIN_DATAGRAM;
 use quinn_udp::RecvMeta;
 use std::future::Future;
 use std::io::{self, IoSliceMut};
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,9 +48,36 @@ struct Train {
     buf: Vec<u8>,
 }
 
+/// Datagrams of one train that are for another shard than that of the socket.
+struct Astray {
+    shard: usize,
+    /// The buffer that they lie in, and where.
+    buffer: usize,
+    range: Range<usize>,
+}
+
+/// The shard of the first datagrams of a train, and how many bytes are for it; what is for none may go to `own`.
+fn run(steering: Steering, own: usize, train: &[u8], stride: usize) -> (usize, usize) {
+    if steering.count() == 1 {
+        return (own, train.len());
+    }
+    let mut shards = train.chunks(stride).map(|datagram| steering.of_datagram(datagram).unwrap_or(own));
+    let first = shards.next().unwrap_or(own);
+    let more = shards.take_while(|shard| *shard == first).count();
+    (first, train.len().min((1 + more) * stride))
+}
+
 /// See the file's heading.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
+    /// All shards of the endpoint, this one at `index`.
+    shards: Arc<[Arc<Shared>]>,
+    index: usize,
+    steering: Steering,
+    /// Of what was received last, what is for other shards.
+    astray: Vec<Astray>,
+    /// Links of other shards that have to go.
+    superseded: Vec<LinkId>,
     sockets: Sockets,
     timer: Timer,
     /// What the timer is armed for.
@@ -67,15 +97,23 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
+    /// The driver of one of an endpoint's shards.
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shards: Arc<[Arc<Shared>]>,
+        index: usize,
+        steering: Steering,
         sockets: Sockets,
         max_datagram: u16,
         counters: Arc<Counters>,
         trace: Option<TraceLog>,
     ) -> io::Result<Self> {
         Ok(Self {
-            shared,
+            shared: Arc::clone(&shards[index]),
+            shards,
+            index,
+            steering,
+            astray: Vec::new(),
+            superseded: Vec::new(),
             max_segments: sockets.max_segments(max_datagram),
             max_datagram,
             sockets,
@@ -238,9 +276,20 @@ impl Driver {
             state.node.migrate_link(now, detour.link);
         }
         let mut packets = 0u64;
-        for (meta, buf) in self.meta[..received].iter().zip(self.recv_buf.chunks_exact_mut(RECV_BUFFER_LEN)) {
+        for (at, (meta, buf)) in self.meta[..received].iter().zip(self.recv_buf.chunks_exact_mut(RECV_BUFFER_LEN)).enumerate() {
             let from = Socket::received(meta);
-            packets += state.node.handle_train(now, from.remote, from.local, from.ecn, &mut buf[..from.len], from.stride);
+            let mut begin = 0;
+            while begin < from.len {
+                let (shard, len) = run(self.steering, self.index, &buf[begin..from.len], from.stride);
+                let range = begin..begin + len;
+                begin += len;
+                if shard == self.index {
+                    packets += state.node.handle_train(now, from.remote, from.local, from.ecn, &mut buf[range], from.stride);
+                } else {
+                    packets += len.div_ceil(from.stride) as u64;
+                    self.astray.push(Astray { shard, buffer: at, range });
+                }
+            }
             self.counters.received_bytes.fetch_add(from.len as u64, Relaxed);
         }
         self.counters.received_datagrams.fetch_add(packets, Relaxed);
@@ -261,6 +310,7 @@ impl Driver {
             }
         }
         state.dispatch(now);
+        self.superseded.extend(std::iter::from_fn(|| state.node.poll_superseded()));
         if self.trace.is_some() {
             self.traced.extend(std::iter::from_fn(|| state.node.poll_trace()));
         }
@@ -280,6 +330,33 @@ impl Driver {
         }
         state.driver_sleeps(cx.waker());
         Turn::Sleep(next)
+    }
+
+    /// What is for other shards goes there, without the lock of this one: no two are held at a time.
+    fn tell_others(&mut self) {
+        self.astray.sort_by_key(|run| run.shard);
+        for runs in self.astray.chunk_by(|a, b| a.shard == b.shard) {
+            let mut state = self.shards[runs[0].shard].lock();
+            // Its driver would have to send what this leads to.
+            if state.is_driverless() {
+                continue;
+            }
+            let now = state.now;
+            for run in runs {
+                let from = Socket::received(&self.meta[run.buffer]);
+                let train = &mut self.recv_buf[run.buffer * RECV_BUFFER_LEN..][run.range.clone()];
+                let packets = state.node.handle_train(now, from.remote, from.local, from.ecn, train, from.stride);
+                self.counters.astray.fetch_add(packets, Relaxed);
+            }
+            state.kick();
+        }
+        self.astray.clear();
+        for link in self.superseded.drain(..) {
+            let mut state = self.shards[self.steering.of_link(link)].lock();
+            let now = state.now;
+            state.node.give_place(now, link);
+            state.kick();
+        }
     }
 
     /// Hands what was traced to the log, without the lock.
@@ -347,6 +424,7 @@ impl Future for Driver {
                 return Poll::Pending;
             }
             let turn = this.turn(cx, received);
+            this.tell_others();
             this.write_trace();
             match turn {
                 Turn::Again => {}
@@ -387,5 +465,36 @@ impl Drop for Driver {
             log.write(&self.traced);
             log.flush();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_train_is_cut_where_its_shard_changes() {
+        const STRIDE: usize = 30;
+        let steering = Steering::new(2, [1, 2, 3]);
+        let label = |shard| (0u32..).find(|word| steering.of_word(*word) == shard).unwrap();
+        let mut train = Vec::new();
+        for shard in [1, 1, 0, 1] {
+            let mut datagram = vec![0x40];
+            datagram.extend_from_slice(&label(shard).to_be_bytes());
+            datagram.resize(STRIDE, 7);
+            train.extend(datagram);
+        }
+        // The last is shorter than the others, and another one too short to be for any.
+        train.truncate(3 * STRIDE + 20);
+        let mut cut = Vec::new();
+        let mut rest = &train[..];
+        while !rest.is_empty() {
+            let (shard, len) = run(steering, 0, rest, STRIDE);
+            cut.push((shard, len));
+            rest = &rest[len..];
+        }
+        assert_eq!(cut, [(1, 2 * STRIDE), (0, STRIDE), (1, 20)]);
+        assert_eq!(run(steering, 0, &train[..3], STRIDE), (0, 3));
+        assert_eq!(run(Steering::alone(), 0, &train, STRIDE), (0, train.len()), "one shard is asked nothing");
     }
 }

@@ -1,5 +1,6 @@
 //! The endpoint: a socket, an identity and a node, shared by all its clones.
 
+use crate::backlog::Backlog;
 use crate::config::EndpointConfig;
 use crate::connect;
 use crate::driver::Driver;
@@ -10,18 +11,21 @@ use crate::shared::{Bound, Shared};
 use crate::socket::{BufferSizes, Wishes};
 use crate::sockets::Sockets;
 use crate::state::Refusal;
+use crate::steer;
 use crate::watch;
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::CloseReason;
 use noctule_proto::node::Transmit;
+use noctule_proto::shard::Steering;
 use noctule_proto::stats::Memory;
+use noctule_proto::units::Time;
 use std::future::poll_fn;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A wake-up costs two context switches and a system call: at the 100 us of P11 they would be most of the work (docs/decisions/0021).
 const PACING_QUANTUM: Duration = Duration::from_micros(500);
@@ -36,8 +40,14 @@ pub struct Endpoint {
 }
 
 struct Inner {
-    shared: Arc<Shared>,
-    counters: Arc<Counters>,
+    /// Never empty.
+    shards: Arc<[Arc<Shared>]>,
+    counters: Vec<Arc<Counters>>,
+    steering: Steering,
+    /// The shard that is asked first for what has come.
+    asked: AtomicUsize,
+    /// The one that calls next.
+    calls: AtomicUsize,
     /// What each socket is asked to have.
     wishes: Wishes,
 }
@@ -53,6 +63,7 @@ pub(crate) struct Counters {
     pub(crate) send_blocked: AtomicU64,
     pub(crate) send_errors: AtomicU64,
     pub(crate) recv_errors: AtomicU64,
+    pub(crate) astray: AtomicU64,
 }
 
 impl Counters {
@@ -85,6 +96,8 @@ pub struct EndpointStats {
     pub send_errors: u64,
     /// Errors other than "nothing there" when receiving.
     pub recv_errors: u64,
+    /// Datagrams that came to the socket of another shard than theirs, and were passed on.
+    pub astray: u64,
     /// Memory of all sessions and flows.
     pub memory: Memory,
     /// What the node refused or survived.
@@ -112,33 +125,43 @@ impl Endpoint {
         }
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| BindError::NoRuntime)?;
         let wishes = Wishes { send_buffer: config.send_buffer, recv_buffer: config.recv_buffer, mark: config.mark };
-        let sockets = Sockets::bind(addrs, wishes)?;
         let io_error = |e| BindError::from_io(addrs[0], e);
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|e| io_error(e.into()))?;
-        let bound = Bound::of(&sockets);
-        let EndpointConfig { identity, mut node, backlog, trace, linger, send_buffer: _, recv_buffer: _, mark: _ } = config;
+        let EndpointConfig { identity, mut node, backlog, shards, trace, linger, send_buffer: _, recv_buffer: _, mark: _ } = config;
         node.pacing_quantum = node.pacing_quantum.max(PACING_QUANTUM);
         node.trace |= trace.is_some();
-        let max_datagram = node.max_datagram;
-        let make = |now| {
-            let mut made = Node::new(node.clone(), identity, seed, now);
+        let (max_datagram, accepts) = (node.max_datagram, node.accept);
+        // Which links belong to a process that is gone, one node has to know; and the events of a trace are in one order.
+        let is_one = node.one_process_per_key || trace.is_some();
+        let count = if is_one { 1 } else { steer::shards(shards) };
+        let epoch = Instant::now();
+        let mut nodes = Node::shards(node, identity, seed, Time::ZERO, count);
+        let steering = nodes[0].steering();
+        let sockets = Sockets::bind_shards(addrs, wishes, steering)?;
+        let bound = Bound::of(&sockets[0]);
+        for node in &mut nodes {
             // A host that is copied or set back with its memory does not repeat what it draws. What worked for the seed does not fail later
             // (getrandom(2), NOTES); if it did, the node would go on with what it has.
-            made.set_entropy(|fresh| {
+            node.set_entropy(|fresh| {
                 let _ = getrandom::fill(fresh);
             });
-            made
-        };
-        let shared = Shared::new(make, &node, backlog, bound, linger);
-        let counters = Arc::new(Counters::default());
-        if let Some(log) = &trace {
-            log.begin(node.accept);
         }
-        let driver = Driver::new(Arc::clone(&shared), sockets, max_datagram, Arc::clone(&counters), trace).map_err(io_error)?;
-        runtime.spawn(driver);
-        runtime.spawn(watch::run(Arc::clone(&shared)));
-        Ok(Self { inner: Arc::new(Inner { shared, counters, wishes }) })
+        let shard = |(node, backlog)| Shared::new(node, epoch, accepts, backlog, bound.clone(), linger);
+        let shards: Arc<[Arc<Shared>]> = nodes.into_iter().zip(Backlog::of_shards(backlog)).map(shard).collect();
+        if let Some(log) = &trace {
+            log.begin(accepts);
+        }
+        let counters: Vec<Arc<Counters>> = sockets.iter().map(|_| Arc::default()).collect();
+        let driver = |(index, sockets)| {
+            Driver::new(Arc::clone(&shards), index, steering, sockets, max_datagram, Arc::clone(&counters[index]), trace.clone())
+        };
+        let drivers = sockets.into_iter().enumerate().map(driver).collect::<std::io::Result<Vec<_>>>().map_err(io_error)?;
+        for (driver, shard) in drivers.into_iter().zip(&*shards) {
+            runtime.spawn(driver);
+            runtime.spawn(watch::run(Arc::clone(shard)));
+        }
+        Ok(Self { inner: Arc::new(Inner { shards, counters, steering, asked: AtomicUsize::new(0), calls: AtomicUsize::new(0), wishes }) })
     }
 
     /// An endpoint on a port that the system chooses, reaching IPv6 and IPv4 where the host has both.
@@ -161,7 +184,7 @@ impl Endpoint {
     /// See [`ConnectError`]; an address where nobody answers is given up after [`connect_timeout`](noctule_proto::NodeConfig::connect_timeout),
     /// a port that the host says is closed after half a second.
     pub async fn connect(&self, remote: SocketAddr, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
-        accepted(connect::to_address(&self.inner.shared, remote, peer).await?).await
+        accepted(connect::to_address(self.next(), remote, peer).await?).await
     }
 
     /// Like [`connect`](Self::connect), but resolves after one round trip (two without a `peer`), when the far end is authenticated: what is sent at once is there half a
@@ -171,7 +194,7 @@ impl Endpoint {
     /// # Errors
     /// As [`connect`](Self::connect), a refusal excepted.
     pub async fn connect_early(&self, remote: SocketAddr, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
-        connect::to_address(&self.inner.shared, remote, peer).await
+        connect::to_address(self.next(), remote, peer).await
     }
 
     /// Like [`connect`](Self::connect), with a host name: `"host:port"`, `"192.0.2.1:port"` or `"[2001:db8::1]:port"`. All addresses of the
@@ -181,7 +204,7 @@ impl Endpoint {
     /// # Errors
     /// Those of [`connect`](Self::connect) for the most telling of the attempts, and those of name resolution.
     pub async fn connect_host(&self, host: &str, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
-        accepted(connect::to_host(&self.inner.shared, host, peer).await?).await
+        accepted(connect::to_host(self.next(), host, peer).await?).await
     }
 
     /// [`connect_early`](Self::connect_early) with a host name.
@@ -189,7 +212,7 @@ impl Endpoint {
     /// # Errors
     /// As [`connect_host`](Self::connect_host), a refusal excepted.
     pub async fn connect_host_early(&self, host: &str, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
-        connect::to_host(&self.inner.shared, host, peer).await
+        connect::to_host(self.next(), host, peer).await
     }
 
     /// The key that `host` (written as for [`connect_host`](Self::connect_host)) proves to own, without opening a session: what is to be shown to
@@ -199,7 +222,7 @@ impl Endpoint {
     /// # Errors
     /// As [`connect_host`](Self::connect_host), a refusal excepted.
     pub async fn key_of_host(&self, host: &str) -> Result<PublicKey, ConnectError> {
-        connect::key_of_host(&self.inner.shared, host).await
+        connect::key_of_host(self.next(), host).await
     }
 
     /// The next session that another node opened; `None` once the endpoint is closed.
@@ -212,18 +235,33 @@ impl Endpoint {
 
     /// The form of [`accept`](Self::accept) for tasks that poll.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Option<Session>> {
-        let shared = &self.inner.shared;
-        let next = ready!(shared.poll_state(
-            cx,
-            |state, _| loop {
-                let Some(session) = state.incoming.pop_front() else { return state.closed.is_some().then_some(None) };
-                if let Some(entry) = state.sessions.get(&session) {
-                    return Some(Some((session, entry.peer)));
-                }
-            },
-            |state| Some(&mut state.accept_wakers),
-        ));
-        Poll::Ready(next.map(|(session, peer)| Session::new(Arc::clone(shared), session, peer)))
+        self.poll_each(cx, |shared, cx| {
+            let next = ready!(shared.poll_state(
+                cx,
+                |state, _| loop {
+                    let Some(session) = state.incoming.pop() else { return state.closed.is_some().then_some(None) };
+                    if let Some(entry) = state.sessions.get(&session) {
+                        return Some(Some((session, entry.peer)));
+                    }
+                },
+                |state| Some(&mut state.accept_wakers),
+            ));
+            Poll::Ready(next.map(|(session, peer)| Session::new(Arc::clone(shared), session, peer)))
+        })
+    }
+
+    /// What comes first from any shard, each in turn; `None` when nothing more comes from any.
+    fn poll_each<T>(&self, cx: &mut Context<'_>, poll: impl Fn(&Arc<Shared>, &mut Context<'_>) -> Poll<Option<T>>) -> Poll<Option<T>> {
+        let (shards, mut is_over) = (&self.inner.shards, true);
+        let first = if shards.len() == 1 { 0 } else { self.inner.asked.fetch_add(1, Relaxed) };
+        for at in 0..shards.len() {
+            match poll(&shards[first.wrapping_add(at) % shards.len()], cx) {
+                Poll::Ready(None) => {}
+                Poll::Ready(next) => return Poll::Ready(next),
+                Poll::Pending => is_over = false,
+            }
+        }
+        if is_over { Poll::Ready(None) } else { Poll::Pending }
     }
 
     /// Opens a link to a neighbour, to be kept for its own sake; resolves after one round trip (two without a `peer`), when the neighbour is authenticated. It may still
@@ -232,7 +270,7 @@ impl Endpoint {
     /// # Errors
     /// As [`connect_early`](Self::connect_early).
     pub async fn connect_link(&self, remote: SocketAddr, peer: PublicKey) -> Result<Link, ConnectError> {
-        link::connect(&self.inner.shared, remote, peer).await
+        link::connect(self.next(), remote, peer).await
     }
 
     /// [`connect_link`](Self::connect_link) with a host name: its addresses as [`connect_host`](Self::connect_host) tries them.
@@ -240,19 +278,19 @@ impl Endpoint {
     /// # Errors
     /// As [`connect_host_early`](Self::connect_host_early).
     pub async fn connect_link_host(&self, host: &str, peer: PublicKey) -> Result<Link, ConnectError> {
-        connect::link_to_host(&self.inner.shared, host, peer).await
+        connect::link_to_host(self.next(), host, peer).await
     }
 
     /// The next link that a neighbour opened, whether or not a session comes with it; `None` once the endpoint is closed. The first call
     /// begins with those that are up already. Dropping the future loses nothing.
     pub async fn accept_link(&self) -> Option<Link> {
-        link::accept(&self.inner.shared).await
+        poll_fn(|cx| self.poll_each(cx, link::poll_accept)).await
     }
 
     /// The next link that was refused to a caller which has shown its key, for a log; `None` once the endpoint is closed. Dropping the future loses nothing.
     pub async fn refused(&self) -> Option<Refusal> {
-        poll_fn(|cx| {
-            self.inner.shared.poll_state(
+        let poll = |shared: &Arc<Shared>, cx: &mut Context<'_>| {
+            shared.poll_state(
                 cx,
                 |state, _| match state.refusals.pop_front() {
                     Some(refusal) => Some(Some(refusal)),
@@ -260,18 +298,18 @@ impl Endpoint {
                 },
                 |state| Some(&mut state.accept_wakers),
             )
-        })
-        .await
+        };
+        poll_fn(|cx| self.poll_each(cx, poll)).await
     }
 
     /// The address that the socket is bound to, with the port that the system chose; the first of several.
     pub fn local_addr(&self) -> SocketAddr {
-        self.inner.shared.bound().local()
+        self.first().bound().local()
     }
 
     /// The addresses of all sockets, in the order in which they were asked for.
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
-        self.inner.shared.bound().locals.to_vec()
+        self.first().bound().locals.to_vec()
     }
 
     /// Goes on from another local address: a new socket takes the place of the old one, every link shows its neighbour where it is now, and what is
@@ -282,60 +320,90 @@ impl Endpoint {
     /// As [`bind`](Self::bind); then everything stays as it was.
     pub fn rebind(&self, addr: SocketAddr) -> Result<(), BindError> {
         tokio::runtime::Handle::try_current().map_err(|_| BindError::NoRuntime)?;
-        let sockets = Sockets::bind(&[addr], self.inner.wishes)?;
-        self.inner.shared.replace_sockets(sockets);
+        let sockets = Sockets::bind_shards(&[addr], self.inner.wishes, self.inner.steering)?;
+        self.shards().iter().zip(sockets).for_each(|(shard, sockets)| shard.replace_sockets(sockets));
         Ok(())
     }
 
     /// Ends all sessions at once with this code, without waiting for what is undelivered, and takes no more. For a graceful end close the
     /// sessions first.
     pub fn close(&self, code: u64, reason: &str) {
-        let mut state = self.inner.shared.lock();
-        let now = state.now;
-        state.shut_down(now, CloseReason::application(code, reason));
+        for shard in self.shards() {
+            let mut state = shard.lock();
+            let now = state.now;
+            state.shut_down(now, CloseReason::application(code, reason));
+        }
     }
 
     /// Waits until no session and no link is left and the farewells are sent. A program that ends right after closing should wait for it.
     pub async fn wait_idle(&self) {
-        let shared = &self.inner.shared;
-        poll_fn(|cx| shared.poll_state(cx, |state, _| state.is_settled().then_some(()), |state| Some(&mut state.idle_wakers))).await;
+        poll_fn(|cx| {
+            let is_settled = |shared: &Arc<Shared>| {
+                shared.poll_state(cx, |state, _| state.is_settled().then_some(()), |state| Some(&mut state.idle_wakers)).is_ready()
+            };
+            // All have to be quiet at one look, and each that is not wakes this task.
+            if self.shards().iter().map(is_settled).fold(true, |all, is_settled| all & is_settled) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
     }
 
     /// What the socket has done and the node holds.
     pub fn stats(&self) -> EndpointStats {
-        let c = &self.inner.counters;
-        let state = self.inner.shared.lock();
-        EndpointStats {
-            buffers: self.inner.shared.bound().buffers,
-            sent_datagrams: c.sent_datagrams.load(Relaxed),
-            sent_bytes: c.sent_bytes.load(Relaxed),
-            sent_trains: c.sent_trains.load(Relaxed),
-            received_datagrams: c.received_datagrams.load(Relaxed),
-            received_bytes: c.received_bytes.load(Relaxed),
-            send_blocked: c.send_blocked.load(Relaxed),
-            send_errors: c.send_errors.load(Relaxed),
-            recv_errors: c.recv_errors.load(Relaxed),
-            memory: state.node.memory(),
-            refused: state.node.counters(),
+        let mut stats = EndpointStats { buffers: self.first().bound().buffers, ..EndpointStats::default() };
+        for (shard, c) in self.shards().iter().zip(&self.inner.counters) {
+            stats.sent_datagrams += c.sent_datagrams.load(Relaxed);
+            stats.sent_bytes += c.sent_bytes.load(Relaxed);
+            stats.sent_trains += c.sent_trains.load(Relaxed);
+            stats.received_datagrams += c.received_datagrams.load(Relaxed);
+            stats.received_bytes += c.received_bytes.load(Relaxed);
+            stats.send_blocked += c.send_blocked.load(Relaxed);
+            stats.send_errors += c.send_errors.load(Relaxed);
+            stats.recv_errors += c.recv_errors.load(Relaxed);
+            stats.astray += c.astray.load(Relaxed);
+            let state = shard.lock();
+            let memory = state.node.memory();
+            // Shards have their peaks at different times: all together had no more.
+            let (used, peak) = (stats.memory.used + memory.used, stats.memory.peak + memory.peak);
+            stats.memory = Memory { used, peak, limit: memory.limit };
+            stats.refused += state.node.counters();
         }
+        stats
     }
 }
 
 impl Endpoint {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.inner.shared
+    /// Parts with a lock and a driver of their own.
+    pub(crate) fn shards(&self) -> &[Arc<Shared>] {
+        &self.inner.shards
+    }
+
+    /// The only one, where there is one.
+    pub(crate) fn first(&self) -> &Arc<Shared> {
+        &self.inner.shards[0]
+    }
+
+    /// The one that calls next.
+    fn next(&self) -> &Arc<Shared> {
+        let shards = &self.inner.shards;
+        &shards[if shards.len() == 1 { 0 } else { self.inner.calls.fetch_add(1, Relaxed) % shards.len() }]
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        let now = state.now;
-        state.is_orphan = true;
-        while let Some(session) = state.incoming.pop_front() {
-            state.orphan_session(now, session, std::time::Duration::ZERO);
+        for shard in &*self.shards {
+            let mut state = shard.lock();
+            let now = state.now;
+            state.is_orphan = true;
+            while let Some(session) = state.incoming.pop() {
+                state.orphan_session(now, session, Duration::ZERO);
+            }
+            state.kick();
         }
-        state.kick();
     }
 }
 

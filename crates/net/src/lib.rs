@@ -72,6 +72,7 @@
 
 mod address;
 mod attempt;
+mod backlog;
 mod config;
 mod connect;
 mod datagram;
@@ -92,6 +93,7 @@ mod shared;
 mod socket;
 mod sockets;
 mod state;
+mod steer;
 mod stream;
 mod target;
 mod timer;

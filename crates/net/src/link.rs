@@ -16,6 +16,7 @@ use noctule_proto::stats::LinkStats;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 /// A link to a neighbour.
 ///
@@ -179,23 +180,20 @@ pub(crate) async fn connect(shared: &Arc<Shared>, remote: SocketAddr, peer: Publ
 }
 
 /// The next link that a neighbour opened; `None` once the endpoint is closed.
-pub(crate) async fn accept(shared: &Arc<Shared>) -> Option<Link> {
-    let (id, peer) = poll_fn(|cx| {
-        shared.poll_state(
-            cx,
-            |state, _| loop {
-                state.take_links();
-                let Some(id) = state.incoming_links.pop_front() else { return state.closed.is_some().then_some(None) };
-                if let Some(entry) = state.links.get_mut(id).filter(|l| l.down.is_none())
-                    && let Some(peer) = entry.up
-                {
-                    entry.is_watched = true;
-                    return Some(Some((id, peer)));
-                }
-            },
-            |state| Some(&mut state.accept_wakers),
-        )
-    })
-    .await?;
-    Some(Link { shared: Arc::clone(shared), id, peer })
+pub(crate) fn poll_accept(shared: &Arc<Shared>, cx: &mut Context<'_>) -> Poll<Option<Link>> {
+    let next = ready!(shared.poll_state(
+        cx,
+        |state, _| loop {
+            state.take_links();
+            let Some(id) = state.incoming_links.pop_front() else { return state.closed.is_some().then_some(None) };
+            if let Some(entry) = state.links.get_mut(id).filter(|l| l.down.is_none())
+                && let Some(peer) = entry.up
+            {
+                entry.is_watched = true;
+                return Some(Some((id, peer)));
+            }
+        },
+        |state| Some(&mut state.accept_wakers),
+    ));
+    Poll::Ready(next.map(|(id, peer)| Link { shared: Arc::clone(shared), id, peer }))
 }

@@ -13,16 +13,17 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// An endpoint of a network has one shard ([`EndpointConfig::shards`](crate::EndpointConfig::shards)): which links there are, and where flows go, one node has to know.
 impl Endpoint {
     /// The overlay's addresses of this node, of either family; sessions to others come from the first one of their family.
     pub fn set_addresses(&self, addresses: &[IpAddr]) {
-        self.shared().lock().node.set_addresses(addresses);
+        self.first().lock().node.set_addresses(addresses);
     }
 
     /// Replaces all routes: longest prefix first, then smallest metric; the next one where a neighbour's link is down. Flows whose next hop changes
     /// go on by the new one.
     pub fn set_routes(&self, routes: Vec<Route>) {
-        let mut state = self.shared().lock();
+        let mut state = self.first().lock();
         let now = state.now;
         state.node.set_routes(now, routes);
         state.kick();
@@ -30,31 +31,33 @@ impl Endpoint {
 
     /// Permits to forward flows of others, or forbids it, which is how an endpoint begins; flows that pass already go on.
     pub fn enable_relaying(&self, limits: Option<RelayLimits>) {
-        self.shared().lock().node.enable_relaying(limits);
+        self.first().lock().node.enable_relaying(limits);
     }
 
     /// The flows that pass this node.
     pub fn relayed_flows(&self) -> Vec<RelayedStats> {
-        self.shared().lock().node.relayed_flows().collect()
+        self.first().lock().node.relayed_flows().collect()
     }
 
     /// The link over which `destination` would be reached now.
     pub fn next_hop(&self, destination: IpAddr) -> Option<LinkId> {
-        self.shared().lock().node.next_hop(destination, &[])
+        self.first().lock().node.next_hop(destination, &[])
     }
 
     /// Replaces the lists of keys that may open links, and sessions over relays, from now on. Links that are up stay; sessions over relays whose far end opened them and may not do so
     /// any more are closed.
     pub fn set_authorised(&self, links: Option<Vec<PublicKey>>, sessions: SessionAccess) {
-        let mut state = self.shared().lock();
-        let now = state.now;
-        state.node.set_authorised(now, links, sessions);
-        state.kick();
+        for shard in self.shards() {
+            let mut state = shard.lock();
+            let now = state.now;
+            state.node.set_authorised(now, links.clone(), sessions.clone());
+            state.kick();
+        }
     }
 
     /// Replaces the pre-shared keys of single neighbours, by their static key, from now on; links that are up stay.
     pub fn set_neighbour_psks(&self, psks: BTreeMap<PublicKey, SharedKey>) {
-        self.shared().lock().node.set_neighbour_psks(psks);
+        self.shards().iter().for_each(|shard| shard.lock().node.set_neighbour_psks(psks.clone()));
     }
 
     /// Opens a session with the node that has the overlay address `destination` and this key, over the route to it, sealed end to end. Flows can
@@ -68,7 +71,7 @@ impl Endpoint {
 
     /// How many equally good routes lead to a node, up or not.
     pub fn ways_at_once(&self, destination: IpAddr) -> usize {
-        self.shared().lock().node.ways_at_once(destination)
+        self.first().lock().node.ways_at_once(destination)
     }
 
     /// As [`open_session_to`](Self::open_session_to), for one of several sessions with the same node: it keeps to number `turn`, counted round, of the equally good
@@ -78,7 +81,7 @@ impl Endpoint {
     /// # Errors
     /// As [`open_session_to`](Self::open_session_to).
     pub fn open_session_by(&self, destination: IpAddr, peer: PublicKey, turn: usize) -> Result<Session, OpenError> {
-        let mut state = self.shared().lock();
+        let mut state = self.first().lock();
         let now = state.now;
         let session = match state.node.open_session_by(now, destination, Some(peer), turn) {
             Ok(session) => session,
@@ -90,6 +93,6 @@ impl Endpoint {
             state.add_session(session, link, peer);
         }
         state.kick();
-        Ok(Session::new(Arc::clone(self.shared()), session, peer))
+        Ok(Session::new(Arc::clone(self.first()), session, peer))
     }
 }

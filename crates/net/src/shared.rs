@@ -1,13 +1,14 @@
 //! The node behind its lock: what the driver and the application's handles share.
 
+use crate::backlog::Backlog;
 use crate::error::{FlowError, OpenError, SessionClosed};
 use crate::socket::BufferSizes;
 use crate::sockets::Sockets;
 use crate::state::{EndpointState, Wakers};
+use noctule_proto::Node;
 use noctule_proto::error::{CloseReason, Code, CommandError, Layer};
 use noctule_proto::ids::{FlowId, SessionId};
 use noctule_proto::units::Time;
-use noctule_proto::{Node, NodeConfig};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -15,7 +16,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Everything that one endpoint's handles and driver have in common.
+/// Everything that the handles and the driver of one endpoint, or of one of its shards, have in common.
 pub(crate) struct Shared {
     state: Mutex<EndpointState>,
     /// Origin of the node's clock.
@@ -99,10 +100,10 @@ impl Bound {
 }
 
 impl Shared {
-    pub(crate) fn new(make: impl FnOnce(Time) -> Node, config: &NodeConfig, backlog: usize, bound: Bound, linger: Duration) -> Arc<Self> {
-        let epoch = Instant::now();
+    /// One shard of an endpoint. `epoch`: origin of the clock of all its nodes.
+    pub(crate) fn new(node: Node, epoch: Instant, accepts: bool, backlog: Backlog, bound: Bound, linger: Duration) -> Arc<Self> {
         let trouble = Arc::new(Notify::new());
-        let state = EndpointState::new(make(Time::ZERO), config.accept, backlog, Arc::clone(&trouble));
+        let state = EndpointState::new(node, accepts, backlog, Arc::clone(&trouble));
         Arc::new(Self { state: Mutex::new(state), epoch, bound: RwLock::new(bound), linger, trouble })
     }
 

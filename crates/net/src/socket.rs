@@ -1,9 +1,11 @@
 //! The UDP socket: batches in both directions, GSO, GRO and ECN by `quinn-udp`, IPv4 through a dual-stack socket where there is one.
 
+use crate::steer;
 use noctule_proto::node::Transmit;
+use noctule_proto::shard::Steering;
 use noctule_proto::units::Ecn;
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
-use socket2::{Domain, Protocol, Socket as RawSocket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::task::{Context, Poll, ready};
@@ -66,6 +68,21 @@ pub(crate) struct Received {
 
 impl Socket {
     pub(crate) fn bind(addr: SocketAddr, wishes: Wishes) -> io::Result<Self> {
+        Self::open(addr, wishes, false)
+    }
+
+    /// Another socket on the same address, which has to be bound to it already; see `steer.rs`.
+    pub(crate) fn beside(&self, wishes: Wishes) -> io::Result<Self> {
+        steer::share(&SockRef::from(&self.io))?;
+        Self::open(self.local, wishes, true)
+    }
+
+    /// Sockets beside this one get what is theirs.
+    pub(crate) fn steer(&self, steering: Steering) -> io::Result<()> {
+        steer::attach(&SockRef::from(&self.io), steering)
+    }
+
+    fn open(addr: SocketAddr, wishes: Wishes, is_beside: bool) -> io::Result<Self> {
         let raw = RawSocket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
         let is_v6 = addr.is_ipv6();
         let is_dual = is_v6 && addr.ip().is_unspecified();
@@ -78,6 +95,9 @@ impl Socket {
             set_mark(&raw, mark)?;
         }
         raw.set_nonblocking(true)?;
+        if is_beside {
+            steer::share(&raw)?;
+        }
         raw.bind(&addr.into())?;
         // A refusal only costs speed: what was granted is reported.
         let _ = raw.set_send_buffer_size(wishes.send_buffer);

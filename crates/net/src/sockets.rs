@@ -9,6 +9,7 @@ use crate::error::BindError;
 use crate::route::Route;
 use crate::socket::{BufferSizes, Socket, Wishes};
 use noctule_proto::node::Transmit;
+use noctule_proto::shard::Steering;
 use quinn_udp::RecvMeta;
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
@@ -52,6 +53,23 @@ impl Sockets {
             return Err(BindError::Config("an endpoint needs an address"));
         }
         Ok(Self { all, turn: 0, towards: HashMap::new(), detours: Vec::new(), wishes })
+    }
+
+    /// The same for each shard of an endpoint: their sockets share the addresses. The first is bound as if it were alone, so that an address that another process has is
+    /// refused.
+    pub(crate) fn bind_shards(addrs: &[SocketAddr], wishes: Wishes, steering: Steering) -> Result<Vec<Self>, BindError> {
+        let first = Self::bind(addrs, wishes)?;
+        let mut all = vec![first];
+        for _ in 1..steering.count() {
+            let beside = |socket: &Socket| socket.beside(wishes).map_err(|e| BindError::from_io(socket.local_addr(), e));
+            let sockets = all[0].all.iter().map(beside).collect::<Result<Vec<_>, _>>()?;
+            all.push(Self { all: sockets, turn: 0, towards: HashMap::new(), detours: Vec::new(), wishes });
+        }
+        if all.len() > 1 {
+            // A refusal costs speed only: the kernel divides datagrams by their addresses, and drivers pass them on.
+            all[0].all.iter().for_each(|socket| drop(socket.steer(steering)));
+        }
+        Ok(all)
     }
 
     /// From now on packets to `remote` leave from a port of their own, another one at each call.

@@ -1,5 +1,6 @@
 //! What an endpoint keeps about its links, sessions and flows, and how the node's events reach the tasks that wait for them.
 
+use crate::backlog::Backlog;
 use crate::events::{LinkEvent, Readers};
 use crate::links::{LinkEntry, Links};
 use crate::route::Route;
@@ -112,7 +113,7 @@ pub(crate) struct EndpointState {
     pub(crate) links: Links,
     pub(crate) sessions: HashMap<SessionId, SessionEntry>,
     pub(crate) flows: HashMap<FlowId, FlowEntry>,
-    pub(crate) incoming: VecDeque<SessionId>,
+    pub(crate) incoming: Backlog,
     /// Links that neighbours opened and nobody has taken yet; filled only once they are asked for.
     pub(crate) incoming_links: VecDeque<LinkId>,
     pub(crate) takes_links: bool,
@@ -125,7 +126,6 @@ pub(crate) struct EndpointState {
     /// No handle of the endpoint is left.
     pub(crate) is_orphan: bool,
     accepts: bool,
-    backlog: usize,
     woken: Woken,
     driver: Option<Waker>,
     /// The driver will look at the node again without being woken.
@@ -163,13 +163,13 @@ pub(crate) fn lost(reason: CloseReason) -> SessionOutcome {
 }
 
 impl EndpointState {
-    pub(crate) fn new(node: Node, accepts: bool, backlog: usize, trouble: Arc<Notify>) -> Self {
+    pub(crate) fn new(node: Node, accepts: bool, backlog: Backlog, trouble: Arc<Notify>) -> Self {
         Self {
             node,
             links: Links::default(),
             sessions: HashMap::new(),
             flows: HashMap::new(),
-            incoming: VecDeque::new(),
+            incoming: backlog,
             incoming_links: VecDeque::new(),
             takes_links: false,
             refusals: VecDeque::new(),
@@ -178,7 +178,6 @@ impl EndpointState {
             closed: None,
             is_orphan: false,
             accepts,
-            backlog,
             woken: Woken::new(),
             driver: None,
             is_kicked: true,
@@ -380,7 +379,7 @@ impl EndpointState {
         let refused = match &self.closed {
             Some(_) => Some((Code::Shutdown, "the endpoint is closing")),
             None if self.is_orphan || !self.accepts => Some((Code::Shutdown, "the endpoint does not accept sessions")),
-            None if self.incoming.len() >= self.backlog => Some((Code::TooMany, "too many sessions are waiting to be accepted")),
+            None if !self.incoming.push(session) => Some((Code::TooMany, "too many sessions are waiting to be accepted")),
             None => None,
         };
         let came_from = self.node.link_address(link).map(|(remote, _)| remote);
@@ -392,7 +391,6 @@ impl EndpointState {
             self.abandon_session(now, session, code as u64, text);
             return;
         }
-        self.incoming.push_back(session);
         Self::wake(&mut self.woken, &mut self.accept_wakers);
     }
 
@@ -586,7 +584,7 @@ impl EndpointState {
                 self.flows.remove(&flow);
             }
         }
-        self.incoming.retain(|s| *s != session);
+        self.incoming.remove(session);
     }
 
     // --- links -----------------------------------------------------------------------------------------------------------------

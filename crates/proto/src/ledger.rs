@@ -7,6 +7,7 @@
 //! always finds something. The sum of floors and of what is held beyond them never passes the limit.
 
 use crate::neighbour::Neighbour;
+use crate::shard::{Holdings, Part};
 use crate::stats::Memory;
 use crate::switch::{self, Mechanism};
 use std::collections::BTreeMap;
@@ -20,6 +21,9 @@ const LEAST_WORK: usize = 64;
 /// Of what others leave, so many parts in four may be floors of flows that one neighbour has opened, and what they hold: no neighbour opens or fills so many
 /// that another finds nothing.
 const PARTS_OF_ONE: usize = 3;
+
+/// One part in so many of the limit is what shards together may hold without having told each other.
+const UNTOLD: usize = 64;
 
 /// What a flow costs its node beside what it holds, in bytes, rounded up: without it flows of tiny symbols would cost nothing in the ledger
 /// (docs/results/attack.md).
@@ -121,19 +125,45 @@ pub(crate) struct Ledger {
     can_rest: usize,
     /// The part of `charged` that is for flows that each neighbour has opened.
     charges: BTreeMap<Neighbour, Share>,
+    /// What all shards of the endpoint hold, if there are several; `charged` is this one's part.
+    holdings: Option<Holdings>,
+    all: Part,
+    /// Of the limit, what other shards may hold and have not told.
+    untold: usize,
 }
 
 /// What flows of one neighbour cost, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Share {
     charged: usize,
     /// What of it they would cost at rest, at least.
     resting: usize,
+    /// `charged` as one part of what all shards hold for the neighbour.
+    part: Part,
 }
 
 impl Ledger {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, charged: 0, used: 0, peak: 0, can_rest: 0, charges: BTreeMap::new() }
+        Self { limit, charged: 0, used: 0, peak: 0, can_rest: 0, charges: BTreeMap::new(), holdings: None, all: Part::default(), untold: 0 }
+    }
+
+    /// Those of the shards of one endpoint, which have this limit together.
+    pub(crate) fn of_shards(limit: usize, count: usize) -> impl Iterator<Item = Self> {
+        let untold = limit / UNTOLD;
+        let holdings = Holdings::new(untold / count.max(1));
+        let one =
+            move || Self { limit: limit - untold, all: holdings.part_of_all(), holdings: Some(holdings.clone()), untold, ..Self::new(0) };
+        std::iter::repeat_with(one).take(count)
+    }
+
+    /// What flows of all shards are charged for.
+    fn charged(&self) -> usize {
+        self.charged + self.all.others()
+    }
+
+    /// What all of one neighbour are.
+    fn charged_for(&self, opener: Neighbour) -> usize {
+        self.charges.get(&opener).map_or(0, |share| share.charged + share.part.others())
     }
 
     /// The same for a flow that a neighbour opens; `None` also if it has opened too many already.
@@ -143,9 +173,12 @@ impl Ledger {
             return None;
         }
         let account = Account { opener: Some(opener), ..self.open(floor, ceiling)? };
-        let share = self.charges.entry(opener).or_default();
+        let holdings = &self.holdings;
+        let part = || holdings.as_ref().map(|all| all.part_of(opener)).unwrap_or_default();
+        let share = self.charges.entry(opener).or_insert_with(|| Share { part: part(), ..Share::default() });
         share.charged += account.charge();
         share.resting += floor.resting;
+        share.part.set(share.charged);
         Some(account)
     }
 
@@ -162,8 +195,8 @@ impl Ledger {
         if switch::is_off(Mechanism::FairFloors) {
             return usize::MAX;
         }
-        let charge = self.charges.get(&opener).map_or(0, |share| share.charged);
-        let left = self.limit.saturating_sub(self.charged.saturating_sub(charge));
+        let charge = self.charged_for(opener);
+        let left = self.limit.saturating_sub(self.charged().saturating_sub(charge));
         (left / 4 * PARTS_OF_ONE).saturating_sub(charge)
     }
 
@@ -172,10 +205,11 @@ impl Ledger {
         let floor = floor.into();
         let is_awake = floor.resting >= floor.working || switch::is_off(Mechanism::RestingFlows);
         let account = Account { floor, is_awake, ceiling: ceiling.max(floor.working), held: 0, opener: None };
-        if account.charge() + self.kept_for_work(floor) > self.limit.saturating_sub(self.charged) {
+        if account.charge() + self.kept_for_work(floor) > self.limit.saturating_sub(self.charged()) {
             return None;
         }
         self.charged += account.charge();
+        self.all.set(self.charged);
         self.can_rest += usize::from(floor.can_rest());
         Some(account)
     }
@@ -184,14 +218,17 @@ impl Ledger {
     pub(crate) fn close(&mut self, account: &Account) {
         self.can_rest -= usize::from(account.floor.can_rest());
         self.charged = self.charged.saturating_sub(account.charge());
+        self.all.set(self.charged);
         self.used = self.used.saturating_sub(account.held);
         if let Some(opener) = account.opener
             && let Some(share) = self.charges.get_mut(&opener)
         {
             share.charged = share.charged.saturating_sub(account.charge());
             share.resting = share.resting.saturating_sub(account.floor.resting);
+            share.part.set(share.charged);
             if share.charged == 0 {
                 self.charges.remove(&opener);
+                self.holdings.iter().for_each(|all| all.forget(opener));
             }
         }
     }
@@ -223,22 +260,26 @@ impl Ledger {
         change(account);
         let after = account.charge();
         self.charged = (self.charged + after).saturating_sub(before);
+        self.all.set(self.charged);
         if after != before
             && let Some(share) = account.opener.and_then(|opener| self.charges.get_mut(&opener))
         {
             share.charged = (share.charged + after).saturating_sub(before);
+            share.part.set(share.charged);
         }
     }
 
     /// Whether the flow works, or could.
     fn is_floor_free(&self, account: &Account) -> bool {
         let more = account.floor.working.saturating_sub(account.charge());
-        let at_work = |opener| self.charges.get(&opener).map_or(0, |share: &Share| share.charged.saturating_sub(share.resting));
+        // What rests in other shards counts as if it worked.
+        let resting = |opener| self.charges.get(&opener).map_or(0, |share: &Share| share.resting);
+        let at_work = |opener| self.charged_for(opener).saturating_sub(resting(opener));
         let is_least = |opener| at_work(opener) + more <= (self.limit / LEAST_WORK).max(account.floor.working);
         // A neighbour that has work already leaves what is kept to those that have none.
         let kept = if account.opener.is_none_or(is_least) { 0 } else { self.limit / KEPT_FOR_WORK };
         let fits_its_share = |opener| more <= self.left_to(opener) || is_least(opener);
-        account.is_awake || (more + kept <= self.limit.saturating_sub(self.charged) && account.opener.is_none_or(fits_its_share))
+        account.is_awake || (more + kept <= self.limit.saturating_sub(self.charged()) && account.opener.is_none_or(fits_its_share))
     }
 
     /// How much the flow may hold now.
@@ -246,7 +287,7 @@ impl Ledger {
         if !self.is_floor_free(account) {
             return account.floor.resting.saturating_sub(FLOW_COST);
         }
-        let others = self.charged.saturating_sub(account.charge());
+        let others = self.charged().saturating_sub(account.charge());
         let left = (self.limit - self.limit / KEPT_FOR_FLOORS).saturating_sub(others);
         let lent = |opener| self.left_to(opener).saturating_sub(self.limit / KEPT_FOR_WORK);
         let most = account.opener.map_or(usize::MAX, |opener| account.charge().saturating_add(lent(opener)));
@@ -254,7 +295,7 @@ impl Ledger {
     }
 
     pub(crate) fn memory(&self) -> Memory {
-        Memory { used: self.used, peak: self.peak, limit: self.limit }
+        Memory { used: self.used, peak: self.peak, limit: self.limit + self.untold }
     }
 }
 
@@ -352,6 +393,32 @@ mod tests {
             (fill_by(&mut ledger, 1), fill_by(&mut ledger, 2))
         });
         assert!(first > 400 * MIB && unfair < 45 * MIB, "{first} and {unfair}: floors are all that is left");
+    }
+
+    #[test]
+    fn shards_have_one_limit_together_and_a_neighbour_in_all_of_them_one_share() {
+        let mut shards: Vec<Ledger> = Ledger::of_shards(512 * MIB, 8).collect();
+        let by = |n| Neighbour::Link(LinkId(n));
+        // One neighbour takes all it can in each shard, and another one comes last.
+        let mut sums = Vec::new();
+        for n in [1, 2] {
+            let mut held = 0;
+            for ledger in &mut shards {
+                let mut accounts: Vec<_> = (0..40).filter_map(|_| ledger.open_for(by(n), FLOOR, 128 * MIB)).collect();
+                held += fill(ledger, &mut accounts).into_iter().sum::<usize>();
+            }
+            sums.push(held);
+        }
+        assert!((300 * MIB..=392 * MIB).contains(&sums[0]), "three quarters: {sums:?}");
+        assert!(sums[1] > 60 * MIB && sums[0] + sums[1] <= 512 * MIB, "{sums:?}");
+        let charged: usize = shards.iter().map(|ledger| ledger.charged).sum();
+        assert!(charged <= 512 * MIB && shards.iter().all(|ledger| ledger.memory().limit == 512 * MIB), "{charged}");
+        // What one gives back the others have.
+        let mut last = shards.pop().unwrap();
+        let account = last.open(FLOOR, 128 * MIB).unwrap();
+        let before = last.allowed(&account);
+        drop(shards);
+        assert!(last.allowed(&account) >= before + 30 * MIB, "{before}");
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub mod redundancy;
 mod secret_debug;
 pub mod sent;
 pub mod session;
+pub mod shard;
 mod shared;
 pub mod stats;
 mod switch;

@@ -15,6 +15,7 @@ const ORDER: &[&str] = &[
     "wire",
     "crypto",
     "neighbour",
+    "shard",
     "admission",
     "table",
     "deadlines",

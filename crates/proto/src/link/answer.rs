@@ -214,7 +214,7 @@ impl Link {
                 // Before the other half of the Diffie-Hellmans, and before anything is kept. An initiator that is answered nevertheless is refused when its link comes up.
                 let stranger = peer.filter(|peer| shared.config.authorised.as_ref().is_some_and(|allowed| !allowed.contains(peer)));
                 if let Some(peer) = stranger
-                    && !shared.refusals.may_tell(now, remote)
+                    && !shared.may_tell_refusal(now, remote)
                 {
                     refused = Some(peer);
                     return Err(CloseReason::local(Code::NotAuthorised, Layer::Crypto, ""));

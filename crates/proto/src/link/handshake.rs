@@ -281,8 +281,9 @@ impl Link {
             && !self.is_initiator
             && !allowed.contains(peer)
         {
+            let peer = *peer;
             if let Some(remote) = self.paths.get(&PathId(0)).map(|path| path.remote()) {
-                shared.refusals.note(now, *peer, remote, Code::NotAuthorised);
+                shared.note_refusal(now, peer, remote, Code::NotAuthorised);
             }
             self.close(now, CloseReason::local(Code::NotAuthorised, Layer::Crypto, "this key is not among the authorised ones"));
         }
@@ -299,7 +300,8 @@ impl Link {
         if shared.config.authorised.as_ref().is_some_and(|allowed| !allowed.contains(&peer)) {
             return true;
         }
-        match shared.admitted.admit(self.id, peer, remote.ip(), &shared.config) {
+        let admission = shared.admitted.lock().admit(self.id, peer, remote.ip(), &shared.config);
+        match admission {
             Admission::Taken => true,
             Admission::Instead(older) => {
                 self.events.push_back(LinkEvent::Supersedes(older));
@@ -307,7 +309,7 @@ impl Link {
             }
             Admission::Refused => {
                 shared.counters.throttled += 1;
-                shared.refusals.note(now, peer, remote, Code::TooMany);
+                shared.note_refusal(now, peer, remote, Code::TooMany);
                 false
             }
         }

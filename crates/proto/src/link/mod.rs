@@ -330,8 +330,9 @@ impl Link {
     pub(crate) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
         match &mut self.state {
             LinkState::Closed => return,
-            LinkState::Closing { until, .. } => {
-                if now >= *until {
+            LinkState::Closing { until, due, .. } => {
+                // An owner that comes late first takes what is still to be said, and with it this deadline is due again.
+                if now >= *until && *due == 0 {
                     self.state = LinkState::Closed;
                 }
                 return;

@@ -53,11 +53,11 @@ impl Throttle {
     }
 
     /// One more handshake without a cookie?
-    fn is_free(&mut self, now: Time, half_open: usize) -> bool {
+    fn is_free(&mut self, now: Time, is_full: bool) -> bool {
         let passed: Duration = now.since(self.filled_at);
         self.filled_at = now;
         self.tokens = (self.tokens + passed.as_secs_f64() * FREE_PER_SECOND).min(FREE_PER_SECOND);
-        if half_open >= MAX_HALF_OPEN || self.tokens < 1.0 {
+        if is_full || self.tokens < 1.0 {
             return false;
         }
         self.tokens -= 1.0;
@@ -111,7 +111,7 @@ impl Node {
             self.keep_attempts_from(now, remote);
             return self.mark_ready(id);
         }
-        let verdict = self.throttle.cookies.judge(now, remote, &packet.source, token);
+        let verdict = self.throttle.lock().cookies.judge(now, remote, &packet.source, token);
         let is_proven = verdict == Token::Good;
         if let Some(id) = known {
             // Another message under the same id counts only if its sender has got a cookie since: then the first one's answer was lost, or not its own.
@@ -123,7 +123,7 @@ impl Node {
         if !is_proven {
             // Nothing is computed for a stranger that knows neither key nor cookie.
             let may_be_free = is_pinned || switch::is_off(Mechanism::Cookies);
-            if !may_be_free || !self.throttle.is_free(now, self.half_open.len()) {
+            if !may_be_free || !self.throttle.lock().is_free(now, self.is_door_full()) {
                 self.shared.counters.throttled += 1;
                 if (is_pinned || verdict == Token::Missing) && !switch::is_off(Mechanism::Cookies) {
                     self.retry(now, remote, local, packet);
@@ -132,14 +132,20 @@ impl Node {
             }
         } else {
             let host = Host::from(remote.ip());
-            let is_known = self.shared.admitted.has_one_from(host) || self.throttle.hosts.knows(now, host);
+            let has_link = self.shared.admitted.lock().has_one_from(host);
+            let is_known = has_link || self.throttle.lock().hosts.knows(now, host);
             let payer = if is_known { Payer::Known } else { Payer::Stranger };
-            if self.half_open.of_host(host) >= MAX_HALF_OPEN_OF_ONE || !self.throttle.hosts.charge(now, host, payer) {
+            if self.half_open.of_host(host) >= MAX_HALF_OPEN_OF_ONE || !self.throttle.lock().hosts.charge(now, host, payer) {
                 self.shared.counters.throttled += 1;
                 return;
             }
         }
         self.answer(now, local, packet, size, caller, is_proven);
+    }
+
+    /// As many links are half open as may be. Each shard has its part of these places, and the one that is full makes room itself.
+    fn is_door_full(&self) -> bool {
+        self.half_open.len() >= self.shared.shard.part_of(MAX_HALF_OPEN)
     }
 
     /// Whichever attempt an initiator goes on with, its packets stand behind those of all others in a slow link's queue.
@@ -155,7 +161,7 @@ impl Node {
     }
 
     fn retry(&mut self, now: Time, remote: SocketAddr, local: Option<IpAddr>, packet: &HandshakePacket<'_>) {
-        let token = self.throttle.cookies.issue(now, remote, &packet.source);
+        let token = self.throttle.lock().cookies.issue(now, remote, &packet.source);
         let mut out = Vec::new();
         HandshakePacket {
             version: packet.version,
@@ -171,7 +177,7 @@ impl Node {
     /// The Diffie-Hellman, and a half-open link if it comes out well.
     fn answer(&mut self, now: Time, local: Option<IpAddr>, packet: &HandshakePacket<'_>, size: usize, caller: Caller, is_proven: bool) {
         // With cookies alone the table can be full: the newest has the best prospects.
-        if self.half_open.len() >= MAX_HALF_OPEN
+        if self.is_door_full()
             && let Some(oldest) = self.half_open.oldest()
         {
             self.forget_link(oldest);
@@ -190,7 +196,7 @@ impl Node {
             // The host's token stays spent.
             Err(Unanswered::NotAuthorised(peer)) => {
                 self.shared.counters.throttled += 1;
-                self.shared.refusals.note(now, peer, remote, Code::NotAuthorised);
+                self.shared.note_refusal(now, peer, remote, Code::NotAuthorised);
             }
             Err(Unanswered::Unreadable) => self.shared.counters.malformed += 1,
         }
@@ -200,12 +206,12 @@ impl Node {
     pub(super) fn on_finish(&mut self, now: Time, remote: SocketAddr, id: LinkId, message: &[u8]) {
         let Some(link) = self.links.get_mut(&id).filter(|l| l.awaits_finish_from(remote)) else { return };
         let host = Host::from(remote.ip());
-        if !self.throttle.hosts.charge_host(now, host) {
+        if !self.throttle.lock().hosts.charge_host(now, host) {
             self.shared.counters.throttled += 1;
             return;
         }
         match link.on_finish(now, message, &mut self.shared) {
-            Finished::Keys => self.throttle.hosts.refund_host(now, host),
+            Finished::Keys => self.throttle.lock().hosts.refund_host(now, host),
             Finished::Nothing => {}
             Finished::TooOften => return self.forget_link(id),
         }

@@ -2,6 +2,7 @@
 
 use crate::admission::Host;
 use crate::ids::LinkId;
+use crate::shard::Common;
 use crate::wire::packet::ConnectionId;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
@@ -31,12 +32,17 @@ pub(super) struct HalfOpen {
     links: HashMap<Caller, LinkId>,
     /// Links are numbered as they come: the first is the oldest.
     entries: BTreeMap<LinkId, Entry>,
-    /// Proven ones only: others may name any host.
-    of_host: HashMap<Host, usize>,
+    /// Proven ones only, for others may name any host; those of all shards.
+    of_host: Common<HashMap<Host, usize>>,
     of_address: HashMap<SocketAddr, SmallVec<[LinkId; ATTEMPTS]>>,
 }
 
 impl HalfOpen {
+    /// Those of another shard of the same endpoint.
+    pub(super) fn beside(&self) -> Self {
+        Self { of_host: self.of_host.clone(), ..Self::default() }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -54,7 +60,7 @@ impl HalfOpen {
     }
 
     pub(super) fn of_host(&self, host: Host) -> usize {
-        self.of_host.get(&host).copied().unwrap_or(0)
+        self.of_host.lock().get(&host).copied().unwrap_or(0)
     }
 
     /// Attempts from this address, a few at most.
@@ -64,7 +70,7 @@ impl HalfOpen {
 
     pub(super) fn insert(&mut self, link: LinkId, caller: Caller, is_proven: bool) {
         if is_proven {
-            *self.of_host.entry(Host::from(caller.0.ip())).or_default() += 1;
+            *self.of_host.lock().entry(Host::from(caller.0.ip())).or_default() += 1;
         }
         self.links.insert(caller.clone(), link);
         self.of_address.entry(caller.0).or_default().push(link);
@@ -82,10 +88,11 @@ impl HalfOpen {
                 self.of_address.remove(&caller.0);
             }
         }
-        if is_proven && let Some(count) = self.of_host.get_mut(&host) {
+        let mut of_host = self.of_host.lock();
+        if is_proven && let Some(count) = of_host.get_mut(&host) {
             *count -= 1;
             if *count == 0 {
-                self.of_host.remove(&host);
+                of_host.remove(&host);
             }
         }
     }
@@ -117,6 +124,6 @@ mod tests {
         assert_eq!((all.len(), all.of_host(host), all.oldest()), (2, 2, Some(LinkId(4))));
         all.remove(LinkId(4));
         all.remove(LinkId(5));
-        assert!(all.of_host.is_empty() && all.links.is_empty() && all.of_address.is_empty());
+        assert!(all.of_host.lock().is_empty() && all.links.is_empty() && all.of_address.is_empty());
     }
 }

@@ -37,10 +37,12 @@ use crate::event::Event;
 use crate::flows::{InFlow, OutFlow};
 use crate::ids::{FlowId, LinkId, PathId, SessionId};
 use crate::link::{Link, LinkEvent};
+use crate::shard::{Common, Steering};
 use crate::shared::{Entropy, Shared};
 use crate::trace::{TraceEvent, What};
 use crate::units::{Ecn, Time};
 use crate::wire::params::MIN_DATAGRAM;
+use rand_chacha::ChaCha12Rng;
 use rest::RestEvent;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -76,7 +78,9 @@ pub struct Node {
     initiated: usize,
     /// Datagrams without a link: version lists, cookies.
     replies: VecDeque<(SocketAddr, Option<IpAddr>, Vec<u8>)>,
-    throttle: accept::Throttle,
+    throttle: Common<accept::Throttle>,
+    /// Links of other shards whose places newer ones took.
+    superseded: Vec<LinkId>,
     /// Flows of others that pass.
     relays: relay::Relays,
     /// Flows of ours that take several routes at once, and flows towards us that come so.
@@ -106,8 +110,12 @@ impl Node {
     /// A node with an identity; `seed` feeds every random choice that it will ever make, keys included, and must come from a secure source outside tests.
     pub fn new(config: NodeConfig, identity: SecretKey, seed: [u8; 32], now: Time) -> Self {
         let config = NodeConfig { max_datagram: config.max_datagram.max(MIN_DATAGRAM), ..config };
-        let (mut shared, mut chance) = Shared::new(config, identity, seed);
-        let throttle = accept::Throttle::new(now, shared.fork_rng());
+        let (mut shared, chance) = Shared::new(config, identity, seed);
+        let throttle = Common::new(accept::Throttle::new(now, shared.fork_rng()));
+        Self::of(shared, chance, throttle)
+    }
+
+    fn of(shared: Shared, mut chance: ChaCha12Rng, throttle: Common<accept::Throttle>) -> Self {
         Self {
             links: BTreeMap::new(),
             by_peer: BTreeSet::new(),
@@ -124,6 +132,7 @@ impl Node {
             initiated: 0,
             replies: VecDeque::new(),
             throttle,
+            superseded: Vec::new(),
             relays: Default::default(),
             spreads: BTreeMap::new(),
             joins: HashMap::new(),
@@ -135,6 +144,38 @@ impl Node {
     /// set back, with its machine, so does not repeat its secrets. Without it the seed alone decides, as tests want it.
     pub fn set_entropy(&mut self, source: impl FnMut(&mut [u8; 32]) + Send + 'static) {
         self.shared.entropy = Entropy::new(source);
+    }
+
+    /// The shards of one endpoint: nodes of which each has links, sessions and flows of its own, and which keep the rules for strangers, keys, places and
+    /// memory together. Datagrams go to the shard that [`steering`](Self::steering) says. At least one.
+    pub fn shards(config: NodeConfig, identity: SecretKey, seed: [u8; 32], now: Time, count: usize) -> Vec<Self> {
+        let mut first = Self::new(config, identity, seed, now);
+        let others = if count > 1 { first.shared.split(count) } else { Vec::new() };
+        let beside = |mut shared: Shared| {
+            let chance = shared.fork_rng();
+            let node = Self::of(shared, chance, first.throttle.clone());
+            Self { sessions: first.sessions.beside(), half_open: first.half_open.beside(), ..node }
+        };
+        let others: Vec<Self> = others.into_iter().map(beside).collect();
+        std::iter::once(first).chain(others).collect()
+    }
+
+    /// Which datagrams are for which shard.
+    pub fn steering(&self) -> Steering {
+        self.shared.shard.steering
+    }
+
+    /// A link of another shard, whose place a newer one of this shard took: [`give_place`](Self::give_place) has to be called there.
+    pub fn poll_superseded(&mut self) -> Option<LinkId> {
+        self.superseded.pop()
+    }
+
+    /// A newer link of the same key took the place of this one.
+    pub fn give_place(&mut self, now: Time, link: LinkId) {
+        if let Some(older) = self.links.get_mut(&link) {
+            older.close(now, CloseReason::local(Code::TooMany, Layer::Link, "newer links of the same key took its place"));
+        }
+        self.settle(now, link);
     }
 
     /// This node's public key.
@@ -201,7 +242,7 @@ impl Node {
 
     /// The next event. O(1) when there is none.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front().or_else(|| self.shared.refusals.poll())
+        self.events.pop_front().or_else(|| self.shared.poll_refusal())
     }
 
     /// The next trace event, if [`NodeConfig::trace`] asks for them. O(1). Undrained ones are dropped beyond 65,536.
@@ -308,21 +349,17 @@ impl Node {
                         self.events.push_back(Event::LinkUp { link: id, peer });
                     }
                     if let Some(remote) = remote.filter(|_| is_up) {
-                        self.throttle.on_link_from(now, remote.ip());
+                        self.throttle.lock().on_link_from(now, remote.ip());
                     }
                     self.end_links_of_earlier_process(now, id);
                     self.on_link_up(now, id);
                     self.revise_routes(now);
                 }
-                LinkEvent::Supersedes(older) => {
-                    if let Some(older) = self.links.get_mut(&older) {
-                        older.close(now, CloseReason::local(Code::TooMany, Layer::Link, "newer links of the same key took its place"));
-                    }
-                    self.settle(now, older);
-                }
+                LinkEvent::Supersedes(older) if self.shared.shard.owns(older) => self.give_place(now, older),
+                LinkEvent::Supersedes(older) => self.superseded.push(older),
                 LinkEvent::Down(reason) => {
                     self.half_open.remove(id);
-                    self.shared.admitted.remove(id);
+                    self.shared.admitted.lock().remove(id);
                     self.shared.tracer.of(id).emit(now, || What::down(&reason));
                     self.on_link_down(now, id, reason);
                 }
@@ -366,8 +403,8 @@ impl Node {
             self.by_peer.remove(&(peer, id));
         }
         self.half_open.remove(id);
-        self.shared.admitted.remove(id);
-        if link.peer.is_none_or(|peer| !self.shared.admitted.has_one_of(peer)) {
+        self.shared.admitted.lock().remove(id);
+        if link.peer.is_none_or(|peer| !self.shared.admitted.lock().has_one_of(peer)) {
             self.openers.forget(link.neighbour());
         }
         self.initiated -= usize::from(link.is_initiator);

@@ -12,6 +12,7 @@ use crate::ids::{FlowId, LinkId, SessionId, SessionKey};
 use crate::link::{Link, LinkState};
 use crate::neighbour::Neighbour;
 use crate::session::{Accepted, CONTROL_INDEX, Session, SessionLimits, SessionRole};
+use crate::shard::Common;
 use crate::stats::{FlowStats, FlowTotals, RouteStats};
 use crate::table::Table;
 use crate::units::{Duration, Time};
@@ -106,6 +107,39 @@ impl Entry {
     }
 }
 
+/// Sessions that far ends opened, by the neighbour that they came by.
+#[derive(Debug, Default)]
+struct Places {
+    all: usize,
+    of: BTreeMap<Neighbour, usize>,
+}
+
+impl Places {
+    /// Whether one more may come by a neighbour. One has three quarters of what others leave, and the last places are for those that have none.
+    fn has_room_for(&self, from: Neighbour, limit: usize) -> bool {
+        let own = self.of.get(&from).copied().unwrap_or(0);
+        let left = limit.saturating_sub(self.all - own);
+        match own {
+            0 => self.all < limit,
+            _ => self.all < limit - limit / KEPT_FOR_NEWCOMERS && own < left * PLACES_OF_ONE / 4,
+        }
+    }
+
+    fn take(&mut self, from: Neighbour) {
+        *self.of.entry(from).or_default() += 1;
+        self.all += 1;
+    }
+
+    fn give_back(&mut self, from: Neighbour) {
+        let Some(count) = self.of.get_mut(&from) else { return };
+        self.all -= 1;
+        *count -= 1;
+        if *count == 0 {
+            self.of.remove(&from);
+        }
+    }
+}
+
 /// All sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
@@ -113,8 +147,8 @@ pub(crate) struct Sessions {
     by_key: BTreeMap<(Far, SessionKey), SessionId>,
     /// Sessions by the link that their flows go out by.
     by_link: BTreeSet<(Option<LinkId>, SessionId)>,
-    /// Sessions that far ends opened, by the link that they came by, and all of them.
-    opened_by: BTreeMap<Neighbour, usize>,
+    /// Sessions that far ends opened: those of all shards, and how many of them are here.
+    places: Common<Places>,
     incoming: usize,
     pub(super) unproven: Unproven,
     /// Names of ended sessions, oldest first, and for looking up.
@@ -126,6 +160,21 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
+    /// Those of another shard of the same endpoint.
+    pub(super) fn beside(&self) -> Self {
+        Self { places: self.places.clone(), ..Self::default() }
+    }
+
+    /// Sessions that far ends opened, of all shards.
+    #[cfg(test)]
+    pub(super) fn places_taken(&self) -> usize {
+        self.places.lock().all
+    }
+
+    fn has_room_for(&self, from: Neighbour, limit: usize) -> bool {
+        self.places.lock().has_room_for(from, limit)
+    }
+
     pub(crate) fn link_of(&self, id: SessionId) -> Option<LinkId> {
         self.entries.get(&id)?.link
     }
@@ -180,7 +229,7 @@ impl Sessions {
         let link = Some(link);
         self.by_link.insert((link, id));
         if let Some(from) = from {
-            *self.opened_by.entry(from).or_default() += 1;
+            self.places.lock().take(from);
             self.incoming += 1;
             if let Some(address) = far.address() {
                 self.unproven.insert(id, from, address);
@@ -230,14 +279,9 @@ impl Sessions {
         self.untold.remove(&(entry.link, id));
         self.by_key.remove(&name);
         self.by_link.remove(&(entry.link, id));
-        if let Some(from) = entry.from
-            && let Some(count) = self.opened_by.get_mut(&from)
-        {
+        if let Some(from) = entry.from {
             self.incoming -= 1;
-            *count -= 1;
-            if *count == 0 {
-                self.opened_by.remove(&from);
-            }
+            self.places.lock().give_back(from);
         }
         // An opener that has not proven its key is not remembered: else it would push out the names of others.
         if entry.is_announced && self.ended_names.insert(name) {
@@ -332,17 +376,6 @@ impl Node {
         }
     }
 
-    /// Whether one more session may come by a neighbour. One has three quarters of what others leave, and the last places are for those that have none.
-    fn has_room_for_session(&self, from: Neighbour) -> bool {
-        let (open, limit) = (self.sessions.incoming, self.shared.config.max_sessions);
-        let own = self.sessions.opened_by.get(&from).copied().unwrap_or(0);
-        let left = limit.saturating_sub(open - own);
-        match own {
-            0 => open < limit,
-            _ => open < limit - limit / KEPT_FOR_NEWCOMERS && own < left * PLACES_OF_ONE / 4,
-        }
-    }
-
     /// The session that a flow belongs to which the neighbour `from` offers; a name that is new makes a session, whose flows go out by `link`. An error
     /// refuses the flow.
     ///
@@ -370,7 +403,7 @@ impl Node {
                 self.shared.counters.stale_flows += 1;
                 return Err(Code::UnknownSession);
             }
-            None if !self.has_room_for_session(from) => {
+            None if !self.sessions.has_room_for(from, self.shared.config.max_sessions) => {
                 self.shared.counters.refused_sessions += 1;
                 return Err(Code::TooMany);
             }

@@ -10,19 +10,24 @@ mod waiting;
 use crate::config::{INITIAL_CREDIT, NodeConfig};
 use crate::crypto::mac1::Mac1;
 use crate::crypto::{PublicKey, SecretKey};
+use crate::error::Code;
+use crate::event::Event;
 use crate::flows::Flows;
 use crate::ids::{FlowId, LinkId, PathId};
 use crate::ledger::Ledger;
 use crate::path::PathConfig;
 use crate::session::MessageBudget;
+use crate::shard::{Common, Shard, Steering};
 use crate::trace::Tracer;
+use crate::units::Time;
 use crate::wire::packet::ConnectionId;
 use crate::wire::params::Params;
 use crate::work;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use smallvec::SmallVec;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
 
 pub(crate) use admitted::Admission;
 
@@ -58,6 +63,39 @@ pub struct Counters {
     pub polluted: u64,
     /// Links that were answered and not confirmed, at present.
     pub half_open: u64,
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            malformed,
+            unknown,
+            undecryptable,
+            replayed,
+            throttled,
+            retries,
+            refused,
+            refused_flows,
+            stale_flows,
+            refused_sessions,
+            violations,
+            polluted,
+            half_open,
+        } = other;
+        self.malformed += malformed;
+        self.unknown += unknown;
+        self.undecryptable += undecryptable;
+        self.replayed += replayed;
+        self.throttled += throttled;
+        self.retries += retries;
+        self.refused += refused;
+        self.refused_flows += refused_flows;
+        self.stale_flows += stale_flows;
+        self.refused_sessions += refused_sessions;
+        self.violations += violations;
+        self.polluted += polluted;
+        self.half_open += half_open;
+    }
 }
 
 impl Counters {
@@ -116,8 +154,12 @@ pub(crate) struct Shared {
     pub(crate) restart_epoch: u64,
     /// For first packets to this node.
     pub(crate) mac1: Mac1,
-    pub(crate) admitted: admitted::Admitted,
-    pub(crate) refusals: refusals::Refusals,
+    /// This node among those of its endpoint.
+    pub(crate) shard: Shard,
+    pub(crate) admitted: Common<admitted::Admitted>,
+    refusals: Common<refusals::Refusals>,
+    /// Refusals that the owner is to hear of.
+    refused: VecDeque<Event>,
     /// All flows of the node.
     pub(crate) flows: Flows,
     pub(crate) ledger: Ledger,
@@ -153,7 +195,9 @@ impl Shared {
         let mut told = [0; 32];
         chance.fill_bytes(&mut told);
         let shared = Self {
-            refusals: refusals::Refusals::new(told),
+            shard: Shard::alone(),
+            refusals: Common::new(refusals::Refusals::new(told)),
+            refused: VecDeque::new(),
             flows: Flows::default(),
             ledger: Ledger::new(config.node_memory),
             tracer: Tracer::new(config.trace),
@@ -176,6 +220,48 @@ impl Shared {
             next_link: 0,
         };
         (shared, chance)
+    }
+
+    /// Makes it the first of several shards; what the others begin with.
+    pub(crate) fn split(&mut self, count: usize) -> Vec<Self> {
+        let [add, first, second] = std::array::from_fn(|_| u32::from_be_bytes(self.random_bytes()));
+        let steering = Steering::new(u32::try_from(count).unwrap_or(u32::MAX), [add, first, second]);
+        let mut ledgers = Ledger::of_shards(self.config.node_memory, count);
+        if let Some(ledger) = ledgers.next() {
+            (self.ledger, self.shard) = (ledger, Shard { steering, index: 0 });
+        }
+        let others = ledgers.enumerate().map(|(at, ledger)| {
+            let (shared, _) = Self::new(self.config.clone(), self.identity.clone(), self.random_bytes());
+            Self {
+                shard: Shard { steering, index: at + 1 },
+                ledger,
+                admitted: self.admitted.clone(),
+                refusals: self.refusals.clone(),
+                messages: self.messages.clone(),
+                // One process, whichever shard a neighbour's links come to.
+                restart_epoch: self.restart_epoch,
+                ..shared
+            }
+        });
+        others.collect()
+    }
+
+    /// Whether a caller that may not call is told so.
+    pub(crate) fn may_tell_refusal(&self, now: Time, remote: SocketAddr) -> bool {
+        self.refusals.lock().may_tell(now, remote)
+    }
+
+    /// A link was refused.
+    pub(crate) fn note_refusal(&mut self, now: Time, peer: PublicKey, remote: SocketAddr, reason: Code) {
+        let is_full = self.refused.len() >= refusals::HEARD.burst as usize;
+        if let Some(left_out) = self.refusals.lock().note(now, is_full) {
+            self.refused.push_back(Event::LinkRefused { peer, remote, reason, left_out });
+        }
+    }
+
+    /// The next refusal that the owner is to hear of.
+    pub(crate) fn poll_refusal(&mut self) -> Option<Event> {
+        self.refused.pop_front()
     }
 
     pub(crate) fn random_bytes<const N: usize>(&mut self) -> [u8; N] {
@@ -201,6 +287,10 @@ impl Shared {
     pub(crate) fn new_cid(&mut self, link: LinkId, path: PathId) -> ConnectionId {
         loop {
             let id = self.random_cid();
+            let word = id.as_bytes().first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
+            if self.shard.steering.of_word(word) != self.shard.index {
+                continue;
+            }
             if let std::collections::hash_map::Entry::Vacant(slot) = self.cids.entry(id.clone()) {
                 slot.insert((link, path));
                 self.cids_of.insert((link, id.clone()));
@@ -244,12 +334,12 @@ impl Shared {
     }
 
     pub(crate) fn next_flow_id(&mut self) -> FlowId {
-        self.next_flow += 1;
+        self.next_flow = self.shard.next_name(self.next_flow);
         FlowId(self.next_flow)
     }
 
     pub(crate) fn next_link_id(&mut self) -> LinkId {
-        self.next_link += 1;
+        self.next_link = self.shard.next_name(self.next_link);
         LinkId(self.next_link)
     }
 

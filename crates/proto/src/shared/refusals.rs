@@ -5,31 +5,26 @@
 
 use super::bucket::{Bucket, Rate};
 use crate::admission::{Admission, Host};
-use crate::crypto::PublicKey;
-use crate::error::Code;
-use crate::event::Event;
 use crate::units::{Duration, Time};
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 /// Callers that are told in a second, of one host and of all, by chance where there are more.
 const TOLD_OF_ONE: u32 = 1;
 const TOLD: u32 = 4;
 /// What the owner hears: one a second, sixteen at once.
-const HEARD: Rate = Rate { interval: Duration::from_secs(1), burst: 16 };
+pub(super) const HEARD: Rate = Rate { interval: Duration::from_secs(1), burst: 16 };
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     told: Admission,
     heard: Bucket,
-    waiting: VecDeque<Event>,
     left_out: u64,
 }
 
 impl Refusals {
     pub(crate) fn new(seed: [u8; 32]) -> Self {
-        Self { told: Admission::new(TOLD_OF_ONE, TOLD, seed), heard: Bucket::default(), waiting: VecDeque::new(), left_out: 0 }
+        Self { told: Admission::new(TOLD_OF_ONE, TOLD, seed), heard: Bucket::default(), left_out: 0 }
     }
 
     /// Whether a caller that may not call is told so.
@@ -37,17 +32,12 @@ impl Refusals {
         self.told.admits(now, Host::from(remote.ip()), false)
     }
 
-    /// A link was refused.
-    pub(crate) fn note(&mut self, now: Time, peer: PublicKey, remote: SocketAddr, reason: Code) {
-        if !self.heard.charge(now, HEARD) || self.waiting.len() >= HEARD.burst as usize {
+    /// A link was refused. Whether the owner hears of it: then how many were left out before. `is_full`: it has not asked for those before.
+    pub(crate) fn note(&mut self, now: Time, is_full: bool) -> Option<u64> {
+        if !self.heard.charge(now, HEARD) || is_full {
             self.left_out += 1;
-            return;
+            return None;
         }
-        let left_out = core::mem::take(&mut self.left_out);
-        self.waiting.push_back(Event::LinkRefused { peer, remote, reason, left_out });
-    }
-
-    pub(crate) fn poll(&mut self) -> Option<Event> {
-        self.waiting.pop_front()
+        Some(core::mem::take(&mut self.left_out))
     }
 }

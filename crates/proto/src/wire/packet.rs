@@ -39,6 +39,19 @@ const FORM_MASK: u8 = 0b1100_0000;
 const FORM_PROTECTED: u8 = 0b0100_0000;
 const FORM_HANDSHAKE: u8 = 0b1000_0000;
 
+/// Where the receiver's id begins in a handshake packet, after its form, version and length; in a protected one it follows the form.
+pub const HANDSHAKE_ID_AT: usize = 6;
+/// The same in a protected packet.
+pub const PROTECTED_ID_AT: usize = 1;
+/// Set in the first byte of a handshake packet, and not in that of a protected one.
+pub const HANDSHAKE_BIT: u8 = 0x80;
+
+/// The first four bytes of the receiver's id of a datagram's first packet, if it is long enough; of what is no packet any four bytes.
+pub fn label_word(datagram: &[u8]) -> Option<u32> {
+    let at = if datagram.first()? & HANDSHAKE_BIT == 0 { PROTECTED_ID_AT } else { HANDSHAKE_ID_AT };
+    Some(u32::from_be_bytes(*datagram.get(at..)?.first_chunk()?))
+}
+
 /// Header of a protected packet; also the additional data of its encryption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtectedHeader {

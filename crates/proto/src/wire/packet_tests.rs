@@ -3,7 +3,9 @@
 use super::WireError;
 use super::coded;
 use super::frame::Coefficients;
-use super::packet::{ConnectionId, HandshakeBody, HandshakePacket, Packet, Pattern, ProtectedHeader, TAG_LEN, VERSION, emit_version_list};
+use super::packet::{
+    ConnectionId, HandshakeBody, HandshakePacket, Packet, Pattern, ProtectedHeader, TAG_LEN, VERSION, emit_version_list, label_word,
+};
 use super::params::{Cipher, Params};
 use super::varint;
 use crate::ids::{FlowLabel, Seq};
@@ -43,6 +45,7 @@ proptest! {
         packet.emit(&mut datagram);
         let len = datagram.len();
         datagram.resize(len + padding, 0);
+        prop_assert_eq!(label_word(&datagram), packet.destination.as_bytes().first_chunk().map(|word| u32::from_be_bytes(*word)));
         prop_assert_eq!(Packet::parse(&datagram, 4), Ok(Packet::Handshake(packet, len)));
         for cut in 0..len {
             prop_assert!(Packet::parse(&datagram[..cut], 4).is_err());
@@ -55,6 +58,7 @@ proptest! {
         let cid_len = header.connection_id.as_bytes().len();
         let mut packet = Vec::new();
         header.emit(&mut packet);
+        prop_assert_eq!(label_word(&packet), header.connection_id.as_bytes().first_chunk().map(|word| u32::from_be_bytes(*word)));
         prop_assert_eq!(packet.len(), header.encoded_len());
         packet.resize(packet.len() + TAG_LEN, 0);
         prop_assert_eq!(Packet::parse(&packet, cid_len), Err(WireError::Truncated));

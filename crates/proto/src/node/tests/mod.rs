@@ -30,6 +30,7 @@ mod renewal;
 mod restarts;
 mod routes;
 mod sealed;
+mod shards;
 mod shares;
 mod silence;
 mod slow;

@@ -141,7 +141,7 @@ fn a_repeated_first_flight_is_answered_eight_times_and_another_under_its_id_is_n
 fn a_caller_that_was_answered_without_a_cookie_and_has_one_now_is_answered_afresh() {
     let mut node = victim(NodeConfig::default());
     assert_eq!(answers(&mut node, START, somewhere(), &flight_of(1, Some(victims_key()), 5, b"")).len(), 1);
-    let token = node.throttle.issue_for_tests(START, somewhere(), &id(5));
+    let token = node.throttle.lock().issue_for_tests(START, somewhere(), &id(5));
     let answers = answers(&mut node, START, somewhere(), &flight_of(1, Some(victims_key()), 5, &token));
     assert!(matches!(body(&answers[0]).body, HandshakeBody::Respond(_)));
     assert_eq!(node.half_open.len(), 1);
@@ -151,7 +151,7 @@ fn a_caller_that_was_answered_without_a_cookie_and_has_one_now_is_answered_afres
 fn garbage_with_a_cookie_is_paid_for_by_its_host() {
     let mut node = victim(NodeConfig::default());
     let template = flight_of(1, Some(victims_key()), 77, b"");
-    let token = node.throttle.issue_for_tests(START, somewhere(), &id(77));
+    let token = node.throttle.lock().issue_for_tests(START, somewhere(), &id(77));
     let mut garbage = Vec::new();
     let mut packet = body(&template).clone();
     packet.body = HandshakeBody::Initiate { pattern: crate::wire::packet::Pattern::Ik, mac1: [0; 16], token: &token, message: &[9; 140] };
@@ -168,13 +168,13 @@ fn garbage_with_a_cookie_is_paid_for_by_its_host() {
     assert!(node.counters().throttled >= 9_900 && node.half_open.len() == 0);
     // Another host is not in its shade.
     let other: SocketAddr = "192.0.2.2:7000".parse().unwrap();
-    let token = node.throttle.issue_for_tests(START, other, &id(5));
+    let token = node.throttle.lock().issue_for_tests(START, other, &id(5));
     assert_eq!(answers(&mut node, START, other, &flight_of(1, None, 5, &token)).len(), 1);
 }
 
 /// A half-open XX link, and the id by which its initiator is to name it.
 fn half_open(node: &mut Node, n: u32) -> ConnectionId {
-    let token = node.throttle.issue_for_tests(START, somewhere(), &id(n));
+    let token = node.throttle.lock().issue_for_tests(START, somewhere(), &id(n));
     let answers = answers(node, START, somewhere(), &flight_of(1, None, n, &token));
     body(&answers[0]).source.clone()
 }
@@ -225,7 +225,7 @@ fn fill(node: &mut Node, hosts: u16) {
         for n in 0..32u32 {
             let number = u32::from(host) * 100 + n + 1;
             let from = SocketAddr::from(([198, 51, (host >> 8) as u8, host as u8], 7000 + n as u16));
-            let token = node.throttle.issue_for_tests(START, from, &id(number));
+            let token = node.throttle.lock().issue_for_tests(START, from, &id(number));
             let mut datagram = flight.clone();
             datagram[place..place + 4].copy_from_slice(&number.to_be_bytes());
             answers(node, START, from, &with_token(&datagram, &token));
@@ -338,7 +338,7 @@ fn a_closing_link_answers_only_packets_that_open() {
 #[test]
 fn a_silent_node_answers_only_those_that_know_its_key() {
     let mut node = victim(NodeConfig { answer: Answer::Known, ..NodeConfig::default() });
-    let token = node.throttle.issue_for_tests(START, somewhere(), &id(6));
+    let token = node.throttle.lock().issue_for_tests(START, somewhere(), &id(6));
     let mut other_version = flight_of(1, None, 7, b"");
     other_version[4] = b'9';
     for unknown in [flight_of(1, None, 5, b""), flight_of(1, None, 6, &token), other_version.clone()] {
@@ -384,13 +384,13 @@ fn a_key_that_may_not_call_is_refused_when_it_is_known_and_told_so_as_often_as_c
 fn the_owner_hears_of_refusals_once_a_second_and_how_many_it_did_not_hear_of() {
     let mut node = victim(NodeConfig { max_links: 4, ..NodeConfig::default() });
     for n in 0..100u64 {
-        node.shared.refusals.note(START + MS(10 * n), key(1).public(), somewhere(), Code::TooMany);
+        node.shared.note_refusal(START + MS(10 * n), key(1).public(), somewhere(), Code::TooMany);
     }
     let heard: Vec<u64> = core::iter::from_fn(|| node.poll_event())
         .map(|e| if let Event::LinkRefused { left_out, .. } = e { left_out } else { panic!("{e:?}") })
         .collect();
     assert_eq!(heard.len(), 16);
-    node.shared.refusals.note(START + MS(5000), key(1).public(), somewhere(), Code::TooMany);
+    node.shared.note_refusal(START + MS(5000), key(1).public(), somewhere(), Code::TooMany);
     let last = node.poll_event();
     assert_eq!(last, Some(Event::LinkRefused { peer: key(1).public(), remote: somewhere(), reason: Code::TooMany, left_out: 84 }));
 }

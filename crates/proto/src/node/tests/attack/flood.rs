@@ -202,7 +202,7 @@ fn one_address_cannot_hold_all_half_open_links() {
         let mut datagram = flight.clone();
         datagram[place..place + 4].copy_from_slice(&(n + 1).to_be_bytes());
         let source = ConnectionId::new(&(n + 1).to_be_bytes()).unwrap();
-        let token = t.nodes[0].throttle.issue_for_tests(t.now, from, &source);
+        let token = t.nodes[0].throttle.lock().issue_for_tests(t.now, from, &source);
         t.forge(from, &mut with_token(&datagram, &token));
         t.advance(MS(1));
     }

@@ -370,7 +370,7 @@ fn with_cookies_from(peer: Option<crate::crypto::PublicKey>, prepare: impl FnMut
     flood(prepare, |t, n| {
         let from = from(n);
         let Ok(Packet::Handshake(mut packet, _)) = Packet::parse(&flight, 4) else { panic!("a first flight") };
-        let token = t.nodes[NODE].throttle.issue_for_tests(t.now, from, &packet.source);
+        let token = t.nodes[NODE].throttle.lock().issue_for_tests(t.now, from, &packet.source);
         if let HandshakeBody::Initiate { token: place, .. } = &mut packet.body {
             *place = &token;
         }
