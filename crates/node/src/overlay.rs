@@ -51,6 +51,7 @@ pub fn bind(listen: &ListenArgs, via: &ViaArgs, config: EndpointConfig) -> Resul
     if !via.via.is_empty() && !listen.is_said() {
         return Ok(Endpoint::client(config)?);
     }
+    let config = config.with_shards(if via.via.is_empty() { shards() } else { 1 });
     match &listen.places()?[..] {
         [any, instead] => match Endpoint::bind(*any, config.clone()) {
             Err(BindError::NotAvailable(_)) => Ok(Endpoint::bind(*instead, config)?),
@@ -58,6 +59,11 @@ pub fn bind(listen: &ListenArgs, via: &ViaArgs, config: EndpointConfig) -> Resul
         },
         places => Ok(Endpoint::bind_each(places, config)?),
     }
+}
+
+/// An end that many may call uses the machine. More than eight are more than the queues of a network card usually feed.
+fn shards() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8)
 }
 
 /// TCP knows nothing of the overlay.
