@@ -317,6 +317,45 @@ mod linux {
         until("c is back", || asked(&world.client, "192.168.3.2").is_ok());
     }
 
+    #[test]
+    fn what_a_killed_node_has_left_goes_at_the_next_start_even_without_its_routing() {
+        let Some(world) = World::new("what a killed node leaves of split connections") else { return };
+        let [mut a, _b, _c] = world.start(["split"; 2]);
+        let host = &world.chain.hosts()[0];
+        until("the rules are there", || !table(host).is_empty() && routing(host) == 2);
+        a.kill();
+        assert!(!table(host).is_empty(), "a node that is killed takes nothing away");
+        ip(host, "rule del priority 5108");
+        ip(host, "-6 rule del priority 5108");
+        a.write(&world.file(0, "carry"));
+        a.restart();
+        a.status();
+        assert_eq!(table(host), "");
+    }
+
+    /// One user's scan does not take all flows of a session, which packets need, too.
+    #[test]
+    fn connections_beyond_the_limit_of_a_node_are_reset_and_packets_go_on() {
+        let Some(world) = World::new("the limit of split connections") else { return };
+        let [mut a, _b, _c] = world.start(["split"; 2]);
+        a.write(&world.file(0, "split").replace("tcp = \"split\"", "tcp = \"split\"\nmax-flows = 16"));
+        assert!(a.ask(&["reload"]).status.success());
+        a.wait_for("streams towards c", |r| split(r, "c")["tcp"] == "split");
+        let mut open = Vec::new();
+        let stands = |stream: std::io::Result<TcpStream>| {
+            let mut stream = BufReader::new(stream.ok()?);
+            (stream.read_line(&mut String::new()).ok()? > 0).then_some(stream)
+        };
+        for _ in 0..24 {
+            open.extend(stands(tcp(&world.client, &format!("192.168.3.2:{ECHO}"))));
+        }
+        assert_eq!(open.len(), 16, "{}", a.log());
+        let out = run(&world.client, "ping -c 3 -i 0.2 -W 2 192.168.3.2");
+        assert!(String::from_utf8_lossy(&out.stdout).contains(" 0% packet loss") || out.status.success(), "{out:?}");
+        drop(open);
+        until("places come back", || stands(tcp(&world.client, &format!("192.168.3.2:{ECHO}"))).is_some());
+    }
+
     fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so() {
@@ -397,6 +436,20 @@ mod linux {
             ("localhost:7000", own, Outcome::Failed),
         ];
         host.enter(|| asking(&cases)).unwrap();
+        // Behind it lies everything, by c's file: still nobody speaks for c, or for the hosts beside it.
+        c.write(&file("split").replace("prefixes = [\"192.168.1.0/24\"", "prefixes = [\"0.0.0.0/0\", \"::/0\", \"192.168.1.0/24\""));
+        assert!(c.ask(&["reload"]).status.success());
+        let cases = [
+            ("10.9.0.3:7000", own, Outcome::Connected),
+            ("10.9.0.3:7000", "203.0.113.9:1", Outcome::Connected),
+            ("[fd09::3]:7000", "[fd77:3::1]:1", Outcome::Denied),
+            ("[fd09::3]:7000", "[fd77:3::2]:1", Outcome::Denied),
+            ("10.9.0.3:7000", "192.168.3.2:1", Outcome::Denied),
+            ("10.9.0.3:7000", "192.168.3.1:1", Outcome::Denied),
+        ];
+        host.enter(|| asking(&cases)).unwrap();
+        c.write(&file("split"));
+        assert!(c.ask(&["reload"]).status.success());
         // A host that does not forward is no way to others.
         host.sysctl("net.ipv4.ip_forward", "0").unwrap();
         host.sysctl("net.ipv6.conf.all.forwarding", "0").unwrap();

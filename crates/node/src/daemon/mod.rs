@@ -347,7 +347,7 @@ impl Daemon {
             }
         }
         if let (Some(split), Some(tun)) = (&self.split, &config.tun)
-            && let Err(failure) = split.apply(tun.tcp == TunTcp::Split).await
+            && let Err(failure) = split.apply(tun.tcp == TunTcp::Split, tun.treatment.max_flows).await
         {
             applied.failures.push(failure);
         }
@@ -462,8 +462,9 @@ async fn take_flows(daemon: Arc<Daemon>, session: Session, peer: Arc<Peer>) {
     while let Ok(flow) = session.accept_flow().await {
         let flow = match (flow, &daemon.split) {
             (IncomingFlow::Stream { recv, send: Some(send) }, split) if recv.options().tag == split::TAG => {
-                match split {
-                    Some(split) => drop(tokio::spawn(Arc::clone(split).answer(Arc::clone(&peer), send, recv))),
+                // A reload may have begun the peer anew since the session was accepted.
+                match split.as_ref().zip(daemon.peer_of(&session)) {
+                    Some((split, peer)) => drop(tokio::spawn(Arc::clone(split).answer(peer, send, recv))),
                     None => drop(tokio::spawn(split::decline(send, recv))),
                 }
                 continue;

@@ -4,14 +4,13 @@ use super::Split;
 use crate::daemon::Peer;
 use noctule_proxy::{Answer, Outcome};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 impl Split {
     /// Asks the tunnel about the source, and the kernel about the target.
     pub(super) async fn gate(&self, peer: &Peer, source: IpAddr, target: IpAddr) -> Result<(), Answer> {
         let denied = |text: String| Answer::new(Outcome::Denied, text);
         // Nobody speaks for others, as with packets.
-        let is_its = self.tunnel.node_of(source).is_some_and(|node| std::ptr::eq(Arc::as_ptr(node.peer()), peer));
+        let is_its = self.tunnel.node_of(source).is_some_and(|node| node.peer().key == peer.key);
         if !is_its {
             return Err(denied(format!("the source {source} does not lie behind this node, by the other side's file")));
         }

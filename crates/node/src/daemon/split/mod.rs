@@ -16,6 +16,7 @@ pub use peer::{Far, PeerSplit, SplitView};
 pub use rules::sweep;
 
 use super::Peer;
+use super::strangers::Strangers;
 use super::tunnel::Tunnel;
 use crate::divert::{self, Found, NftError};
 use crate::failure::Failure;
@@ -25,7 +26,7 @@ use noctule_proxy::{Answer, End, Listener, Outcome};
 use rules::Rules;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::timeout;
 
@@ -33,6 +34,8 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The rules in the kernel are looked at so often.
 const LOOK: Duration = Duration::from_secs(5);
+/// Connections that are open take no more than this part of the descriptors of the process, as a divisor: the node has other work.
+const DESCRIPTORS: u64 = 2;
 /// What a node hears that does not split.
 const CARRIES: &str = "[tun] tcp is \"carry\" there";
 
@@ -43,6 +46,12 @@ pub struct Split {
     is_on: watch::Sender<bool>,
     /// Connections of both kinds that are open.
     open: AtomicUsize,
+    /// How many may be, of all nodes, and with each: its packets need flows of the same session.
+    most: usize,
+    most_of_node: AtomicUsize,
+    /// Connections that were reset here, and refused to others: what a scan causes is a line now and then.
+    resets: Strangers,
+    refusals: Strangers,
     /// A node has said whether it splits.
     changed: Notify,
     state: Mutex<State>,
@@ -66,6 +75,10 @@ impl Split {
             rules,
             is_on: watch::Sender::new(false),
             open: AtomicUsize::new(0),
+            most: most_open(),
+            most_of_node: AtomicUsize::new(0),
+            resets: Strangers::default(),
+            refusals: Strangers::default(),
             changed: Notify::new(),
             state: Mutex::default(),
         })
@@ -76,11 +89,12 @@ impl Split {
         *self.is_on.borrow()
     }
 
-    /// Switches it on or off, and takes over the tunnel's prefixes. Connections that are open go on.
+    /// Switches it on or off, and takes over the tunnel's prefixes. Connections that are open go on. `most_of_node`: how many may be with one node.
     ///
     /// # Errors
     /// This process may not divert connections, there is no nft, or the kernel refuses the rules: then it is off.
-    pub async fn apply(self: &Arc<Self>, wanted: bool) -> Result<(), Failure> {
+    pub async fn apply(self: &Arc<Self>, wanted: bool, most_of_node: usize) -> Result<(), Failure> {
+        self.most_of_node.store(most_of_node, Relaxed);
         let mut state = self.state.lock().await;
         if wanted && state.listener.is_none() {
             state.listener = Some(self.begin()?);
@@ -102,6 +116,13 @@ impl Split {
         if !divert::is_permitted() {
             return Err(Failure::System(
                 "[tun] tcp = \"split\" needs CAP_NET_ADMIN: run the node as root, or by its unit (packaging/noctule-node.service)".into(),
+            ));
+        }
+        // With it the reverse path filter looks for a route by the mark, finds this host itself, and drops what is diverted.
+        const VALID_MARK: &str = "/proc/sys/net/ipv4/conf/all/src_valid_mark";
+        if std::fs::read_to_string(VALID_MARK).is_ok_and(|text| text.trim() == "1") {
+            return Err(Failure::System(
+                "[tun] tcp = \"split\" cannot be where net.ipv4.conf.all.src_valid_mark is 1 (wg-quick sets it): set it to 0, or tcp = \"carry\"".into(),
             ));
         }
         if tokio::task::block_in_place(|| self.rules.name().find()).map_err(told)? == Found::Others {
@@ -235,17 +256,22 @@ impl Split {
             return;
         };
         let peer = Arc::clone(node.peer());
-        let place = Place::new(&self.open);
+        let place = self.place(&peer);
         let live = peer.split.begin();
-        let end = match timeout(PATIENCE, node.session()).await {
-            Ok((session, _)) => diverted.carry(&session, live.traffic()).await,
-            Err(_) => diverted.refuse(Answer::new(Outcome::Unreachable, "there is no session with the node")),
+        let end = match &place {
+            Err(full) => diverted.refuse(full.clone()),
+            Ok(_) => match timeout(PATIENCE, node.session()).await {
+                Ok((session, _)) => diverted.carry(&session, live.traffic()).await,
+                Err(_) => diverted.refuse(Answer::new(Outcome::Unreachable, "there is no session with the node")),
+            },
         };
         drop(place);
         live.end(&end);
         match &end {
             End::Refused(answer) => {
-                tracing::info!(node = %peer.name(), %source, %target, "a connection was reset: {}", answer.words());
+                if let Some(count) = self.resets.note(Instant::now()) {
+                    tracing::info!(node = %peer.name(), %source, %target, count, "a connection was reset: {}", answer.words());
+                }
             }
             end => tracing::debug!(node = %peer.name(), %source, %target, %end, "a split connection is over"),
         }
@@ -277,9 +303,9 @@ impl Split {
             true => self.gate(peer, source.ip(), target.ip()).await,
             false => Err(Answer::new(Outcome::Denied, CARRIES)),
         };
-        let place = Place::new(&self.open);
+        let place = allowed.and_then(|()| self.place(peer));
         let live = peer.split.begin();
-        let end = match allowed {
+        let end = match place.as_ref().map(|_| ()).map_err(Answer::clone) {
             Ok(()) => connect.dial(self.rules.dialled_mark(), live.traffic()).await,
             Err(why) => connect.refuse(why).await,
         };
@@ -287,11 +313,37 @@ impl Split {
         live.end(&end);
         match &end {
             End::Refused(answer) => {
-                tracing::info!(node = %peer.name(), %source, %target, "a connection of another node was refused: {}", answer.words());
+                if let Some(count) = self.refusals.note(Instant::now()) {
+                    tracing::info!(node = %peer.name(), %source, %target, count, "a connection of another node was refused: {}", answer.words());
+                }
             }
             end => tracing::debug!(node = %peer.name(), %source, %target, %end, "a connection of another node is over"),
         }
     }
+}
+
+impl Split {
+    /// A place for one more connection with a node.
+    ///
+    /// # Errors
+    /// There are too many: of that node, whose packets need flows of its session, too, or of all.
+    fn place(&self, peer: &Peer) -> Result<Place<'_>, Answer> {
+        let most = self.most_of_node.load(Relaxed);
+        if peer.split.open() >= most {
+            return Err(Answer::new(Outcome::Busy, format!("{most} connections with that node are open ([tun] max-flows)")));
+        }
+        let place = Place::new(&self.open);
+        if self.open.load(Relaxed) > self.most {
+            return Err(Answer::new(Outcome::Busy, format!("{} connections are open (half of the limit of descriptors)", self.most)));
+        }
+        Ok(place)
+    }
+}
+
+/// Connections that may be open at once, by the limit of descriptors.
+fn most_open() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    usize::try_from(limit.unwrap_or(u64::MAX) / DESCRIPTORS).unwrap_or(usize::MAX)
 }
 
 /// Answers a stream of another node where there is no tunnel.

@@ -97,6 +97,11 @@ impl PeerSplit {
         LiveConnection { peer: self, number, traffic }
     }
 
+    /// Connections that are open.
+    pub(super) fn open(&self) -> usize {
+        self.lock().live.len()
+    }
+
     /// For status.
     pub fn view(&self) -> SplitView {
         let inner = self.lock();

@@ -7,7 +7,7 @@
 //! Connections that this node dials for others have the client's address. Answers to them are led back to this host by a mark of theirs.
 
 use crate::daemon::tunnel;
-use crate::divert::{self, Chain, DIALLED_MARKS, MARKS_MASK, NODE_MARKS, OWN_MARK, PROXY_MARK, Policy, SYN, Set, Table};
+use crate::divert::{self, Chain, DIALLED_MARKS, Found, MARKS_MASK, NODE_MARKS, OWN_MARK, PROXY_MARK, Policy, SYN, Set, Table};
 use noctule_proxy::split::Ports;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -57,7 +57,11 @@ impl Rules {
             let interval = |(first, last): &(IpAddr, IpAddr)| if first == last { first.to_string() } else { format!("{first}-{last}") };
             Set { name, kind, elements: targets.iter().filter(|(first, _)| first.is_ipv4() == is_v4).map(interval).collect() }
         };
-        let sets = [("split4", "ipv4_addr", true), ("split6", "ipv6_addr", false)].map(set).into();
+        let mut sets: Vec<Set> = [("split4", "ipv4_addr", true), ("split6", "ipv6_addr", false)].map(set).into();
+        if ports.v6.is_none() {
+            // There is no listener of IPv6: its packets are carried.
+            sets[1].elements.clear();
+        }
         Table { sets, chains: self.chains(ports), ..self.name() }
     }
 
@@ -134,7 +138,10 @@ pub async fn sweep(device: &str) {
         Err(error) => return tracing::warn!("{error}"),
     };
     let numbers: BTreeSet<u32> = tables.into_iter().filter_map(|table| table.checked_sub(FIRST_TABLE)).filter(|n| *n <= 0xffff).collect();
-    for number in numbers {
+    // Somebody may have removed the rule of the routing, and the table matches the new device by its name. A host without nft has no table.
+    let is_there = || named(own).find().is_ok_and(|found| matches!(found, Found::Ours { .. }));
+    let orphan = (!numbers.contains(&own) && tokio::task::block_in_place(is_there)).then_some(own);
+    for number in numbers.into_iter().chain(orphan) {
         if number == own || living.as_ref().is_some_and(|living| !living.contains(&number)) {
             tracing::info!(
                 table = named(number).name,
@@ -171,5 +178,7 @@ mod tests {
         let other = Rules::of("tun-8");
         assert!(table.name != other.name().name && mark != other.policy.mark, "each device has a table and marks");
         assert!(!rules.table(Ports { v4: 1, v6: None }, &[]).script(false).contains("elements"));
+        let without = rules.table(Ports { v4: 1, v6: None }, &targets);
+        assert!(without.sets[1].elements.is_empty() && !without.sets[0].elements.is_empty(), "without IPv6 its packets are carried");
     }
 }

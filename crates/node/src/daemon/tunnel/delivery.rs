@@ -17,18 +17,23 @@ impl Device {
     pub async fn delivers(&self, source: IpAddr, target: IpAddr) -> Result<(), (Outcome, String)> {
         let (netlink, index) = self.kernel.netlink();
         let denied = |text: String| Err((Outcome::Denied, text));
+        // Answers to packets go where the route to their source leads: into the tunnel, or they never reach the node that dials.
+        let back = netlink.route().get(question(source, None)).execute().try_next().await;
+        match back {
+            Ok(Some(route)) if route.header.kind == RouteType::Unicast && oif(&route) == Some(index) => {}
+            _ => return denied(format!("answers to {source} do not go into the tunnel there")),
+        }
         // The path of what comes in by the device, its reverse path filter and forwarding included.
-        let answer = netlink.route().get(question(source, target, index)).execute().try_next().await;
+        let answer = netlink.route().get(question(target, Some((source, index)))).execute().try_next().await;
         let Ok(Some(route)) = answer else {
             return Err((
                 Outcome::Unreachable,
                 format!("the other side has no route to {target} for what comes by its device (does it forward packets?)"),
             ));
         };
-        let leaves_by = route.attributes.iter().find_map(|a| if let RouteAttribute::Oif(index) = a { Some(*index) } else { None });
         match route.header.kind {
             RouteType::Local => Ok(()),
-            RouteType::Unicast if leaves_by == Some(index) => {
+            RouteType::Unicast if oif(&route) == Some(index) => {
                 denied(format!("{target} lies behind a third node: name that node's prefix here"))
             }
             // The kernel asks for it when it forwards, and not when it looks for a route.
@@ -42,7 +47,13 @@ impl Device {
     }
 }
 
-fn question(source: IpAddr, target: IpAddr, index: u32) -> RouteMessage {
+/// The device by which a route leaves.
+fn oif(route: &RouteMessage) -> Option<u32> {
+    route.attributes.iter().find_map(|a| if let RouteAttribute::Oif(index) = a { Some(*index) } else { None })
+}
+
+/// The question for a route of this host's own packets, or of what comes from a source by a device.
+fn question(target: IpAddr, from: Option<(IpAddr, u32)>) -> RouteMessage {
     let mut message = match target {
         IpAddr::V4(v4) => RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(v4, 32).build(),
         IpAddr::V6(v6) => RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(v6, 128).build(),
@@ -52,13 +63,15 @@ fn question(source: IpAddr, target: IpAddr, index: u32) -> RouteMessage {
     message.header.scope = Default::default();
     message.header.kind = Default::default();
     message.header.table = 0;
-    message.header.source_prefix_length = message.header.destination_prefix_length;
     message.attributes.retain(|a| matches!(a, RouteAttribute::Destination(_)));
-    let source = match source {
-        IpAddr::V4(v4) => RouteAddress::Inet(v4),
-        IpAddr::V6(v6) => RouteAddress::Inet6(v6),
-    };
-    message.attributes.extend([RouteAttribute::Source(source), RouteAttribute::Iif(index)]);
+    if let Some((source, index)) = from {
+        message.header.source_prefix_length = message.header.destination_prefix_length;
+        let source = match source {
+            IpAddr::V4(v4) => RouteAddress::Inet(v4),
+            IpAddr::V6(v6) => RouteAddress::Inet6(v6),
+        };
+        message.attributes.extend([RouteAttribute::Source(source), RouteAttribute::Iif(index)]);
+    }
     message
 }
 
