@@ -47,7 +47,7 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 /// A `noctule` that opens its port, says where it is and then does nothing for a long time.
 fn idle_noctule(directory: &Path) -> std::path::PathBuf {
     let path = directory.join("noctule");
-    let script = "#!/bin/sh\nif [ \"$1\" = keygen ]; then echo key; exit 0; fi\necho \"$$\" >> \"$IDLE_PIDS\"\nexec sleep 1000\n";
+    let script = "#!/bin/sh\ncase $1 in keygen) echo key; exit 0;; --version) echo noctule 0; exit 0;; esac\necho \"$$\" >> \"$IDLE_PIDS\"\nexec sleep 1000\n";
     std::fs::write(&path, script).expect("a script can be written");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("and made executable");
     path

@@ -170,7 +170,7 @@ fn bytes_become_text_and_lines_leave_the_process_in_known_places_only() {
         // Our own script.
         "node/src/paper/complete.rs",
         // What nft lists, of which nothing is shown.
-        "node/src/proxy/intercept/install.rs",
+        "node/src/divert/nft.rs",
         // The head of a request of a program on this side, and names of hosts, whose characters are looked at.
         "proxy/src/http.rs",
         // A header of a program on this side, of which nothing is shown.
