@@ -340,7 +340,8 @@ mod linux {
         let [mut a, _b, _c] = world.start(["split"; 2]);
         a.write(&world.file(0, "split").replace("tcp = \"split\"", "tcp = \"split\"\nmax-flows = 16"));
         assert!(a.ask(&["reload"]).status.success());
-        a.wait_for("streams towards c", |r| split(r, "c")["tcp"] == "split");
+        assert_eq!(asked(&world.client, "192.168.3.2").unwrap(), "192.168.1.2");
+        a.wait_for("streams towards c", |r| split(r, "c")["tcp"] == "split" && split(r, "c")["open"] == 0);
         let mut open = Vec::new();
         let stands = |stream: std::io::Result<TcpStream>| {
             let mut stream = BufReader::new(stream.ok()?);

@@ -50,8 +50,8 @@ pub struct Split {
     most: usize,
     most_of_node: AtomicUsize,
     /// Connections that were reset here, and refused to others: what a scan causes is a line now and then.
-    resets: Strangers,
-    refusals: Strangers,
+    resets: Refusals,
+    refusals: Refusals,
     /// A node has said whether it splits.
     changed: Notify,
     state: Mutex<State>,
@@ -77,8 +77,8 @@ impl Split {
             open: AtomicUsize::new(0),
             most: most_open(),
             most_of_node: AtomicUsize::new(0),
-            resets: Strangers::default(),
-            refusals: Strangers::default(),
+            resets: Refusals::default(),
+            refusals: Refusals::default(),
             changed: Notify::new(),
             state: Mutex::default(),
         })
@@ -269,7 +269,7 @@ impl Split {
         live.end(&end);
         match &end {
             End::Refused(answer) => {
-                if let Some(count) = self.resets.note(Instant::now()) {
+                if let Some(count) = self.resets.note(answer) {
                     tracing::info!(node = %peer.name(), %source, %target, count, "a connection was reset: {}", answer.words());
                 }
             }
@@ -313,7 +313,7 @@ impl Split {
         live.end(&end);
         match &end {
             End::Refused(answer) => {
-                if let Some(count) = self.refusals.note(Instant::now()) {
+                if let Some(count) = self.refusals.note(answer) {
                     tracing::info!(node = %peer.name(), %source, %target, count, "a connection of another node was refused: {}", answer.words());
                 }
             }
@@ -353,6 +353,21 @@ pub async fn decline(send: SendStream, recv: RecvStream) {
         Some(Asked::Hello(hello)) => hello.refuse(none()).await,
         Some(Asked::Connect(connect)) => drop(connect.refuse(none()).await),
         None => {}
+    }
+}
+
+/// Connections that did not stand: what the files of two nodes do not allow is told beside what a scan of ports causes.
+#[derive(Default)]
+struct Refusals {
+    denied: Strangers,
+    others: Strangers,
+}
+
+impl Refusals {
+    /// If a line is due: how many there were since the last one.
+    fn note(&self, answer: &Answer) -> Option<u64> {
+        let kind = if answer.outcome == Outcome::Denied { &self.denied } else { &self.others };
+        kind.note(Instant::now())
     }
 }
 
