@@ -215,6 +215,20 @@ fn strangers_that_know_the_key_are_answered_as_often_as_by_one_node() {
     assert_eq!((answered, cookies), (100, 300));
 }
 
+/// Regression: each look of a shard that lags behind another filled the bucket for the time between them again.
+#[test]
+fn shards_that_look_at_different_instants_fill_no_bucket_twice() {
+    let mut shards = Node::shards(NodeConfig::default(), key(1), [3; 32], START, 2);
+    for n in 0..2000u32 {
+        let from = SocketAddr::from(([198, 51, (n >> 8) as u8, n as u8], 7000));
+        let mut datagram = flight_of(1, Some(key(1).public()), n + 1, b"");
+        let at = n as usize % 2;
+        shards[at].handle_datagram(START + MS(5) * at as u32, from, None, Ecn::NotEct, &mut datagram);
+    }
+    let answered: usize = shards.iter().map(|shard| shard.half_open.len()).sum();
+    assert!(answered <= 102, "{answered}");
+}
+
 #[test]
 fn half_open_links_of_all_shards_are_as_many_as_those_of_one_node() {
     let mut shards = Node::shards(NodeConfig::default(), key(1), [3; 32], START, SHARDS);
