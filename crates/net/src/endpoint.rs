@@ -50,6 +50,8 @@ struct Inner {
     calls: AtomicUsize,
     /// What each socket is asked to have.
     wishes: Wishes,
+    #[cfg(test)]
+    drivers: Vec<tokio::task::AbortHandle>,
 }
 
 /// Counted by the driver, read by all clones.
@@ -157,11 +159,26 @@ impl Endpoint {
             Driver::new(Arc::clone(&shards), index, steering, sockets, max_datagram, Arc::clone(&counters[index]), trace.clone())
         };
         let drivers = sockets.into_iter().enumerate().map(driver).collect::<std::io::Result<Vec<_>>>().map_err(io_error)?;
+        #[cfg(test)]
+        let mut handles = Vec::new();
         for (driver, shard) in drivers.into_iter().zip(&*shards) {
-            runtime.spawn(driver);
+            let driving = runtime.spawn(driver);
+            #[cfg(test)]
+            handles.push(driving.abort_handle());
+            drop(driving);
             runtime.spawn(watch::run(Arc::clone(shard)));
         }
-        Ok(Self { inner: Arc::new(Inner { shards, counters, steering, asked: AtomicUsize::new(0), calls: AtomicUsize::new(0), wishes }) })
+        let inner = Inner {
+            shards,
+            counters,
+            steering,
+            asked: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
+            wishes,
+            #[cfg(test)]
+            drivers: handles,
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// An endpoint on a port that the system chooses, reaching IPv6 and IPv4 where the host has both.
@@ -415,5 +432,29 @@ async fn accepted(session: Session) -> Result<Session, ConnectError> {
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Endpoint").field("local", &self.local_addr()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> EndpointConfig {
+        EndpointConfig::ephemeral().unwrap()
+    }
+
+    async fn within<T>(future: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(20), future).await.expect("finished in time")
+    }
+
+    /// Regression: a shard whose driver panicked left an endpoint that accepted calls of the other shards only.
+    #[tokio::test]
+    #[cfg(target_os = "linux")]
+    async fn an_endpoint_that_loses_a_driver_ends_whole() {
+        let server = Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), config().with_shards(3)).unwrap();
+        server.inner.drivers[1].abort();
+        assert!(within(server.accept()).await.is_none());
+        within(server.wait_idle()).await;
+        assert!(server.shards().iter().all(|shard| shard.lock().closed.is_some()));
     }
 }
