@@ -6,9 +6,9 @@ use super::strangers::{flight_of, with_token};
 use crate::config::NodeConfig;
 use crate::error::Code;
 use crate::event::Event;
-use crate::ids::LinkId;
-use crate::node::Node;
-use crate::options::{FlowOptions, MessageOptions};
+use crate::ids::{FlowId, LinkId, SessionId};
+use crate::node::{Node, TimerKey};
+use crate::options::{FlowKind, FlowOptions, MessageOptions};
 use crate::units::{Duration, Ecn, Time};
 use crate::work::Work;
 use std::net::SocketAddr;
@@ -258,4 +258,86 @@ fn a_link_that_gives_its_place_says_so_however_late_its_shard_is() {
     w.run(MS(500));
     assert_eq!((told(&w.heard[0], Code::TooMany), w.up().iter().sum::<usize>()), (1, 0));
     assert!(w.shards[at].links.is_empty(), "and then it is gone");
+}
+
+impl World {
+    /// The flow that came to a shard first.
+    fn flow_in(&mut self, at: usize) -> Option<FlowId> {
+        let found = self.events[at].iter().position(|e| matches!(e, Event::FlowIncoming { .. }))?;
+        match self.events[at].remove(found) {
+            Event::FlowIncoming { flow, .. } => Some(flow),
+            _ => None,
+        }
+    }
+
+    /// A session of each of two callers, by a link to the shard of the same number.
+    fn one_in_each(&mut self) -> [SessionId; 2] {
+        [0, 1].map(|caller| {
+            (0..64)
+                .find_map(|_| {
+                    let link = self.connect(caller);
+                    let before = self.up();
+                    self.run(MS(50));
+                    let is_there = self.up()[caller] > before[caller];
+                    is_there.then(|| self.callers[caller].1.open_session(self.now, link).unwrap())
+                })
+                .expect("one of many labels is of this shard")
+        })
+    }
+
+    /// A caller sends so much in one message; the flow at its shard.
+    fn send(&mut self, caller: usize, session: SessionId, size: usize) -> FlowId {
+        let (now, node) = (self.now, &mut self.callers[caller].1);
+        let flow = node.open_flow(now, session, FlowOptions::default()).unwrap();
+        node.send_message(now, flow, vec![caller as u8; size].into(), MessageOptions::default()).unwrap();
+        self.run(MS(3000));
+        self.flow_in(caller).expect("it has come")
+    }
+}
+
+/// Regression: a message that waited for the budget of all shards went on only when another message of its own shard was read.
+#[test]
+fn a_message_goes_on_when_another_shard_gives_back_room() {
+    let size = 15 << 16;
+    let config = NodeConfig { node_memory: 2 << 20, max_message: 1 << 20, ..NodeConfig::default() };
+    let mut w = World::new(2, config, 2);
+    let sessions = w.one_in_each();
+    let flows = [0, 1].map(|caller| w.send(caller, sessions[caller], size));
+    assert!(!w.shards[1].shared.starved.is_empty(), "it waits");
+    let whole = |w: &mut World, at: usize, flow| w.shards[at].recv_message(w.now, flow).unwrap().map(|message| message.data.len());
+    assert_eq!(whole(&mut w, 0, flows[0]), Some(size));
+    w.run(MS(5000));
+    assert_eq!(whole(&mut w, 1, flows[1]), Some(size));
+    w.run(MS(100));
+    assert!(w.shards.iter().all(|shard| shard.shared.starved.is_empty() && !shard.timers.has(TimerKey::Others)), "nothing is looked for");
+}
+
+/// Regression: a flow that waited for its floor of memory was invited only when something happened in its own shard.
+#[test]
+fn a_flow_is_invited_when_another_shard_gives_back_memory() {
+    const FLOWS: usize = 20;
+    let mut w = World::new(2, NodeConfig { node_memory: 3 << 20, ..NodeConfig::default() }, 2);
+    let sessions = w.one_in_each();
+    for caller in [0, 1] {
+        let (now, node) = (w.now, &mut w.callers[caller].1);
+        for _ in 0..FLOWS {
+            let flow = node.open_flow(now, sessions[caller], FlowOptions { kind: FlowKind::Stream, ..FlowOptions::default() }).unwrap();
+            node.write(now, flow, &[7; 60_000]).unwrap();
+        }
+        w.run(MS(3000));
+    }
+    assert!(!w.shards[1].shared.waiting.is_empty(), "some wait");
+    let now = w.now;
+    w.callers[0].1.close_session(now, sessions[0], 0, "", Duration::ZERO).unwrap();
+    w.run(MS(500));
+    assert!(w.shards[1].shared.waiting.is_empty() && !w.shards[1].timers.has(TimerKey::Others));
+    let now = w.now;
+    let mut read = 0;
+    while let Some(flow) = w.flow_in(1) {
+        read += std::iter::from_fn(|| w.shards[1].read(now, flow, 1 << 20).unwrap()).map(|chunk| chunk.len()).sum::<usize>();
+    }
+    // What found no memory to begin with was refused at once.
+    let refused = w.shards[1].counters().refused_flows as usize;
+    assert!(refused < FLOWS / 4, "{refused}");
+    assert_eq!(read, (FLOWS - refused) * 60_000);
 }
