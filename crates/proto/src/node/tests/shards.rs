@@ -4,9 +4,11 @@ use super::MS;
 use super::pair::key;
 use super::strangers::{flight_of, with_token};
 use crate::config::NodeConfig;
+use crate::congestion::CongestionControl;
 use crate::error::Code;
 use crate::event::Event;
 use crate::ids::{FlowId, LinkId, SessionId};
+use crate::link::Control;
 use crate::node::{Node, TimerKey};
 use crate::options::{FlowKind, FlowOptions, MessageOptions};
 use crate::units::{Duration, Ecn, Time};
@@ -340,4 +342,31 @@ fn a_flow_is_invited_when_another_shard_gives_back_memory() {
     let refused = w.shards[1].counters().refused_flows as usize;
     assert!(refused < FLOWS / 4, "{refused}");
     assert_eq!(read, (FLOWS - refused) * 60_000);
+}
+
+/// Regression: a link that had given its place lived as long as its neighbour kept sending and came before each look at the clock.
+#[test]
+fn a_link_that_gives_its_place_is_gone_although_its_neighbour_goes_on() {
+    let mut w = World::new(2, NodeConfig::default(), 1);
+    let mine = w.connect(0);
+    w.run(MS(500));
+    let (at, link) = (0..2).find_map(|at| Some((at, *w.shards[at].links.keys().next()?))).expect("it is up");
+    let (address, caller) = &mut w.callers[0];
+    caller.set_congestion(w.now, mine, CongestionControl::None).unwrap();
+    w.shards[at].give_place(w.now, link);
+    let (mut buf, mut came) = (Vec::new(), 0);
+    for _ in 0..10_000 {
+        // It hears no CLOSE.
+        caller.links.get_mut(&mine).unwrap().send_control(Control::Ping);
+        caller.mark_ready(mine);
+        while caller.poll_transmit(w.now, 1, &mut buf).is_some() {
+            came += 1;
+            w.shards[at].handle_datagram(w.now, *address, None, Ecn::NotEct, &mut buf);
+        }
+        w.shards[at].handle_timeout(w.now);
+        while w.shards[at].poll_transmit(w.now, 1, &mut buf).is_some() {}
+        w.now += MS(1);
+    }
+    assert!(came > 5000, "{came}");
+    assert!(w.shards[at].links.is_empty());
 }
