@@ -50,7 +50,7 @@ struct Inner {
     calls: AtomicUsize,
     /// What each socket is asked to have.
     wishes: Wishes,
-    #[cfg(test)]
+    #[cfg(all(test, target_os = "linux"))]
     drivers: Vec<tokio::task::AbortHandle>,
 }
 
@@ -162,11 +162,11 @@ impl Endpoint {
             Driver::new(Arc::clone(&shards), index, steering, sockets, max_datagram, Arc::clone(&counters[index]), trace.clone())
         };
         let drivers = sockets.into_iter().enumerate().map(driver).collect::<std::io::Result<Vec<_>>>().map_err(io_error)?;
-        #[cfg(test)]
+        #[cfg(all(test, target_os = "linux"))]
         let mut handles = Vec::new();
         for (driver, shard) in drivers.into_iter().zip(&*shards) {
             let driving = runtime.spawn(driver);
-            #[cfg(test)]
+            #[cfg(all(test, target_os = "linux"))]
             handles.push(driving.abort_handle());
             drop(driving);
             runtime.spawn(watch::run(Arc::clone(shard)));
@@ -178,7 +178,7 @@ impl Endpoint {
             asked: AtomicUsize::new(0),
             calls: AtomicUsize::new(0),
             wishes,
-            #[cfg(test)]
+            #[cfg(all(test, target_os = "linux"))]
             drivers: handles,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -440,7 +440,7 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
@@ -454,7 +454,6 @@ mod tests {
 
     /// Regression: a shard whose driver panicked left an endpoint that accepted calls of the other shards only.
     #[tokio::test]
-    #[cfg(target_os = "linux")]
     async fn an_endpoint_that_loses_a_driver_ends_whole() {
         let server = Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), config().with_shards(3)).unwrap();
         server.inner.drivers[1].abort();
@@ -465,7 +464,6 @@ mod tests {
 
     /// Regression: where sockets cannot share a port an endpoint in several shards did not start.
     #[tokio::test]
-    #[cfg(target_os = "linux")]
     async fn an_endpoint_has_one_shard_where_sockets_cannot_share_a_port() {
         // At once, when another socket was to have the address, and after one had it.
         for granted in [0, 1, 2] {

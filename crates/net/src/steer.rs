@@ -89,7 +89,7 @@ fn filter(steering: Steering) -> Vec<libc::sock_filter> {
 }
 
 /// A system on which sockets cannot share a port, for tests.
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 pub(crate) mod refusal {
     use std::cell::Cell;
     use std::io;
