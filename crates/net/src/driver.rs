@@ -94,6 +94,8 @@ pub(crate) struct Driver {
     trace: Option<TraceLog>,
     /// On their way from the node to the log.
     traced: Vec<TraceEvent>,
+    /// Nobody needs this shard any more: it ends as it should.
+    is_over: bool,
 }
 
 impl Driver {
@@ -127,6 +129,7 @@ impl Driver {
             counters,
             trace,
             traced: Vec::new(),
+            is_over: false,
         })
     }
 
@@ -428,7 +431,10 @@ impl Future for Driver {
             this.write_trace();
             match turn {
                 Turn::Again => {}
-                Turn::Over => return Poll::Ready(()),
+                Turn::Over => {
+                    this.is_over = true;
+                    return Poll::Ready(());
+                }
                 Turn::Sleep(until) => {
                     // A lone datagram wakes the tasks that wait for it without another look at the socket, but what has come meanwhile goes first.
                     if received > 0 && this.sockets.is_readable(cx) {
@@ -446,11 +452,13 @@ impl Future for Driver {
 }
 
 impl Drop for Driver {
-    /// The driver ends when nothing needs it, or with its runtime. In the second case tasks that still wait must hear of it.
+    /// The driver ends when nothing needs it, with its runtime, or by a panic. Unless nothing needs it, tasks that still wait must hear of it, and an endpoint that
+    /// lacks a shard would be deaf to some of its callers: all of it ends.
     fn drop(&mut self) {
+        let gone = || CloseReason::local(Code::Shutdown, Layer::Link, "the endpoint's driver is gone");
         let mut state = self.shared.lock();
         let now = state.now;
-        state.shut_down(now, CloseReason::local(Code::Shutdown, Layer::Link, "the endpoint's driver is gone"));
+        state.shut_down(now, gone());
         // The far ends should not have to find out by a time-out; what the socket does not take at once is not worth waiting for.
         let buf = &mut self.trains[0].buf;
         for _ in 0..FAREWELLS {
@@ -464,6 +472,15 @@ impl Drop for Driver {
             self.traced.extend(std::iter::from_fn(|| state.node.poll_trace()));
             log.write(&self.traced);
             log.flush();
+        }
+        drop(state);
+        if self.is_over {
+            return;
+        }
+        for other in self.shards.iter().filter(|shard| !Arc::ptr_eq(shard, &self.shared)) {
+            let mut state = other.lock();
+            let now = state.now;
+            state.shut_down(now, gone());
         }
     }
 }

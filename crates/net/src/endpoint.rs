@@ -50,6 +50,8 @@ struct Inner {
     calls: AtomicUsize,
     /// What each socket is asked to have.
     wishes: Wishes,
+    #[cfg(all(test, target_os = "linux"))]
+    drivers: Vec<tokio::task::AbortHandle>,
 }
 
 /// Counted by the driver, read by all clones.
@@ -96,6 +98,8 @@ pub struct EndpointStats {
     pub send_errors: u64,
     /// Errors other than "nothing there" when receiving.
     pub recv_errors: u64,
+    /// Parts that the endpoint works in: one, although more were asked for, where sockets cannot share a port.
+    pub shards: usize,
     /// Datagrams that came to the socket of another shard than theirs, and were passed on.
     pub astray: u64,
     /// Memory of all sessions and flows.
@@ -136,9 +140,10 @@ impl Endpoint {
         let is_one = node.one_process_per_key || trace.is_some();
         let count = if is_one { 1 } else { steer::shards(shards) };
         let epoch = Instant::now();
-        let mut nodes = Node::shards(node, identity, seed, Time::ZERO, count);
+        let sockets = Sockets::bind_shards_or_one(addrs, wishes, count)?;
+        let mut nodes = Node::shards(node, identity, seed, Time::ZERO, sockets.len());
         let steering = nodes[0].steering();
-        let sockets = Sockets::bind_shards(addrs, wishes, steering)?;
+        sockets[0].steer(steering);
         let bound = Bound::of(&sockets[0]);
         for node in &mut nodes {
             // A host that is copied or set back with its memory does not repeat what it draws. What worked for the seed does not fail later
@@ -157,11 +162,26 @@ impl Endpoint {
             Driver::new(Arc::clone(&shards), index, steering, sockets, max_datagram, Arc::clone(&counters[index]), trace.clone())
         };
         let drivers = sockets.into_iter().enumerate().map(driver).collect::<std::io::Result<Vec<_>>>().map_err(io_error)?;
+        #[cfg(all(test, target_os = "linux"))]
+        let mut handles = Vec::new();
         for (driver, shard) in drivers.into_iter().zip(&*shards) {
-            runtime.spawn(driver);
+            let driving = runtime.spawn(driver);
+            #[cfg(all(test, target_os = "linux"))]
+            handles.push(driving.abort_handle());
+            drop(driving);
             runtime.spawn(watch::run(Arc::clone(shard)));
         }
-        Ok(Self { inner: Arc::new(Inner { shards, counters, steering, asked: AtomicUsize::new(0), calls: AtomicUsize::new(0), wishes }) })
+        let inner = Inner {
+            shards,
+            counters,
+            steering,
+            asked: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
+            wishes,
+            #[cfg(all(test, target_os = "linux"))]
+            drivers: handles,
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// An endpoint on a port that the system chooses, reaching IPv6 and IPv4 where the host has both.
@@ -320,7 +340,8 @@ impl Endpoint {
     /// As [`bind`](Self::bind); then everything stays as it was.
     pub fn rebind(&self, addr: SocketAddr) -> Result<(), BindError> {
         tokio::runtime::Handle::try_current().map_err(|_| BindError::NoRuntime)?;
-        let sockets = Sockets::bind_shards(&[addr], self.inner.wishes, self.inner.steering)?;
+        let sockets = Sockets::bind_shards(&[addr], self.inner.wishes, self.shards().len())?;
+        sockets[0].steer(self.inner.steering);
         self.shards().iter().zip(sockets).for_each(|(shard, sockets)| shard.replace_sockets(sockets));
         Ok(())
     }
@@ -353,7 +374,8 @@ impl Endpoint {
 
     /// What the socket has done and the node holds.
     pub fn stats(&self) -> EndpointStats {
-        let mut stats = EndpointStats { buffers: self.first().bound().buffers, ..EndpointStats::default() };
+        let (buffers, shards) = (self.first().bound().buffers, self.shards().len());
+        let mut stats = EndpointStats { buffers, shards, ..EndpointStats::default() };
         for (shard, c) in self.shards().iter().zip(&self.inner.counters) {
             stats.sent_datagrams += c.sent_datagrams.load(Relaxed);
             stats.sent_bytes += c.sent_bytes.load(Relaxed);
@@ -415,5 +437,52 @@ async fn accepted(session: Session) -> Result<Session, ConnectError> {
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Endpoint").field("local", &self.local_addr()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    fn config() -> EndpointConfig {
+        EndpointConfig::ephemeral().unwrap()
+    }
+
+    async fn within<T>(future: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(20), future).await.expect("finished in time")
+    }
+
+    /// Regression: a shard whose driver panicked left an endpoint that accepted calls of the other shards only.
+    #[tokio::test]
+    async fn an_endpoint_that_loses_a_driver_ends_whole() {
+        let server = Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), config().with_shards(3)).unwrap();
+        server.inner.drivers[1].abort();
+        assert!(within(server.accept()).await.is_none());
+        within(server.wait_idle()).await;
+        assert!(server.shards().iter().all(|shard| shard.lock().closed.is_some()));
+    }
+
+    /// Regression: where sockets cannot share a port an endpoint in several shards did not start.
+    #[tokio::test]
+    async fn an_endpoint_has_one_shard_where_sockets_cannot_share_a_port() {
+        // At once, when another socket was to have the address, and after one had it.
+        for granted in [0, 1, 2] {
+            steer::refusal::after(granted);
+            let server = Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), config().with_shards(4)).unwrap();
+            steer::refusal::after(u32::MAX);
+            assert_eq!(server.stats().shards, 1);
+            let beside = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
+            beside.set_reuse_port(true).unwrap();
+            assert!(beside.bind(&server.local_addr().into()).is_err(), "its port is not shared");
+            let client = Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), config().with_shards(2)).unwrap();
+            assert_eq!(client.stats().shards, 2);
+            within(client.connect(server.local_addr(), None)).await.expect("it answers");
+            // One that has several stays where it is rather than lose some.
+            let before = client.local_addr();
+            steer::refusal::after(0);
+            assert!(client.rebind((Ipv4Addr::LOCALHOST, 0).into()).is_err());
+            steer::refusal::after(u32::MAX);
+            assert_eq!(client.local_addr(), before);
+        }
     }
 }

@@ -77,6 +77,11 @@ impl Socket {
         Self::open(self.local, wishes, true)
     }
 
+    /// No further one may be bound beside it.
+    pub(crate) fn keep(&self) {
+        steer::keep(&SockRef::from(&self.io));
+    }
+
     /// Sockets beside this one get what is theirs.
     pub(crate) fn steer(&self, steering: Steering) -> io::Result<()> {
         steer::attach(&SockRef::from(&self.io), steering)

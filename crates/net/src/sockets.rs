@@ -55,21 +55,41 @@ impl Sockets {
         Ok(Self { all, turn: 0, towards: HashMap::new(), detours: Vec::new(), wishes })
     }
 
-    /// The same for each shard of an endpoint: their sockets share the addresses. The first is bound as if it were alone, so that an address that another process has is
-    /// refused.
-    pub(crate) fn bind_shards(addrs: &[SocketAddr], wishes: Wishes, steering: Steering) -> Result<Vec<Self>, BindError> {
+    /// The same for each of so many shards of an endpoint: their sockets share the addresses. The first is bound as if it were alone, so that an address that another
+    /// process has is refused. [`steer`](Self::steer) is to follow.
+    pub(crate) fn bind_shards(addrs: &[SocketAddr], wishes: Wishes, count: usize) -> Result<Vec<Self>, BindError> {
         let first = Self::bind(addrs, wishes)?;
-        let mut all = vec![first];
-        for _ in 1..steering.count() {
-            let beside = |socket: &Socket| socket.beside(wishes).map_err(|e| BindError::from_io(socket.local_addr(), e));
-            let sockets = all[0].all.iter().map(beside).collect::<Result<Vec<_>, _>>()?;
-            all.push(Self { all: sockets, turn: 0, towards: HashMap::new(), detours: Vec::new(), wishes });
-        }
-        if all.len() > 1 {
+        let others = first.beside(count)?;
+        Ok(std::iter::once(first).chain(others).collect())
+    }
+
+    /// The same, but for one shard where sockets cannot share an address: one that works is better than none.
+    pub(crate) fn bind_shards_or_one(addrs: &[SocketAddr], wishes: Wishes, count: usize) -> Result<Vec<Self>, BindError> {
+        let first = Self::bind(addrs, wishes)?;
+        let others = first.beside(count).unwrap_or_else(|_| {
+            first.all.iter().for_each(Socket::keep);
+            Vec::new()
+        });
+        Ok(std::iter::once(first).chain(others).collect())
+    }
+
+    /// Those of the other shards, on the addresses of the first.
+    fn beside(&self, count: usize) -> Result<Vec<Self>, BindError> {
+        let wishes = self.wishes;
+        let beside = |socket: &Socket| socket.beside(wishes).map_err(|e| BindError::from_io(socket.local_addr(), e));
+        let one = |_| {
+            let all = self.all.iter().map(beside).collect::<Result<Vec<_>, _>>()?;
+            Ok(Self { all, turn: 0, towards: HashMap::new(), detours: Vec::new(), wishes })
+        };
+        (1..count).map(one).collect()
+    }
+
+    /// The kernel is told how to divide datagrams among the shards, of which these are the first one's sockets.
+    pub(crate) fn steer(&self, steering: Steering) {
+        if steering.count() > 1 {
             // A refusal costs speed only: the kernel divides datagrams by their addresses, and drivers pass them on.
-            all[0].all.iter().for_each(|socket| drop(socket.steer(steering)));
+            self.all.iter().for_each(|socket| drop(socket.steer(steering)));
         }
-        Ok(all)
     }
 
     /// From now on packets to `remote` leave from a port of their own, another one at each call.

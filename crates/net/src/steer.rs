@@ -17,8 +17,20 @@ const MOST_SHARDS: usize = 64;
 /// From now on other sockets of this user may be bound to the same address. A socket that is bound already keeps the address from all that were not bound beside it.
 #[cfg(target_os = "linux")]
 pub(crate) fn share(socket: &RawSocket) -> io::Result<()> {
+    #[cfg(test)]
+    refusal::ask()?;
     socket.set_reuse_port(true)
 }
+
+/// The address is this socket's alone again.
+#[cfg(target_os = "linux")]
+pub(crate) fn keep(socket: &RawSocket) {
+    // Where it could not be shared there is nothing to take back.
+    let _ = socket.set_reuse_port(false);
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn keep(_: &RawSocket) {}
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn share(_: &RawSocket) -> io::Result<()> {
@@ -74,4 +86,26 @@ fn filter(steering: Steering) -> Vec<libc::sock_filter> {
     }
     program.extend([step(BPF_ALU | BPF_MOD | BPF_K, steering.count()), step(BPF_RET | BPF_A, 0)]);
     program
+}
+
+/// A system on which sockets cannot share a port, for tests.
+#[cfg(all(test, target_os = "linux"))]
+pub(crate) mod refusal {
+    use std::cell::Cell;
+    use std::io;
+
+    thread_local! {
+        static GRANTED: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+
+    /// On this thread only so many further wishes to share are granted.
+    pub(crate) fn after(wishes: u32) {
+        GRANTED.set(wishes);
+    }
+
+    pub(super) fn ask() -> io::Result<()> {
+        let left = GRANTED.get().checked_sub(1).ok_or(io::ErrorKind::Unsupported)?;
+        GRANTED.set(left);
+        Ok(())
+    }
 }

@@ -37,6 +37,11 @@ impl<K: Ord + Copy> Deadlines<K> {
         }
     }
 
+    /// Whether this key has a deadline.
+    pub(crate) fn has(&self, key: K) -> bool {
+        self.current.contains_key(&key)
+    }
+
     /// The earliest deadline.
     pub(crate) fn earliest(&self) -> Option<Time> {
         self.order.first().map(|(t, _)| *t)

@@ -86,6 +86,10 @@ impl Shard {
         Self { steering: Steering::alone(), index: 0 }
     }
 
+    pub(crate) fn is_alone(self) -> bool {
+        self.steering.count() == 1
+    }
+
     pub(crate) fn owns(self, link: LinkId) -> bool {
         self.steering.of_link(link) == self.index
     }

@@ -71,6 +71,8 @@ impl Cookies {
     /// A token for an INITIATE that came from `remote` with source id `source`.
     pub fn issue(&mut self, now: Time, remote: SocketAddr, source: &ConnectionId) -> Vec<u8> {
         self.rotate(now);
+        // Shards look at different instants: a time before the change of secret would name the other secret.
+        let now = now.max(self.since);
         work::hash();
         let mac = hmac::sign(&self.secret, &statement(now, remote, source));
         let mut token = now.as_nanos().to_be_bytes().to_vec();
@@ -142,5 +144,15 @@ mod tests {
         assert_eq!(cookies.judge(issued + TOKEN_LIFETIME, remote, &id(1), &token), Token::Good);
         assert!(cookies.previous.is_some());
         assert_eq!(cookies.judge(issued + TOKEN_LIFETIME + Duration::from_nanos(1), remote, &id(1), &token), Token::Missing);
+    }
+
+    #[test]
+    fn a_token_of_a_shard_that_lags_behind_a_change_of_secret_is_good() {
+        let mut cookies = cookies();
+        let remote = address("192.0.2.1:7000");
+        let changed = Time::ZERO + SECRET_LIFETIME;
+        cookies.issue(changed, remote, &id(1));
+        let token = cookies.issue(changed.saturating_sub(Duration::from_millis(5)), remote, &id(2));
+        assert_eq!(cookies.judge(changed + Duration::from_millis(20), remote, &id(2), &token), Token::Good);
     }
 }

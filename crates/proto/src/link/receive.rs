@@ -95,7 +95,9 @@ impl Link {
                 return None;
             }
         };
-        if let LinkState::Closing { due, .. } = &mut self.state
+        // A neighbour that keeps sending does not keep the link past its time.
+        if let LinkState::Closing { until, due, .. } = &mut self.state
+            && now < *until
             && !switch::is_off(Mechanism::CloseRepetition)
         {
             *due = (*due).max(1);

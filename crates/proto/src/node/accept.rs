@@ -54,6 +54,8 @@ impl Throttle {
 
     /// One more handshake without a cookie?
     fn is_free(&mut self, now: Time, is_full: bool) -> bool {
+        // Shards look at different instants: going back would fill it for the same time again.
+        let now = now.max(self.filled_at);
         let passed: Duration = now.since(self.filled_at);
         self.filled_at = now;
         self.tokens = (self.tokens + passed.as_secs_f64() * FREE_PER_SECOND).min(FREE_PER_SECOND);

@@ -321,7 +321,7 @@ impl Node {
     }
 
     /// Something was read: messages that waited for room in the shared budget may go on (P18).
-    fn feed_starved(&mut self, now: Time) {
+    pub(super) fn feed_starved(&mut self, now: Time) {
         if self.shared.starved.is_empty() {
             return;
         }

@@ -15,6 +15,7 @@ mod known;
 mod lies;
 mod offers;
 mod openers;
+mod others;
 mod relay;
 mod renewal;
 mod reroute;
@@ -66,6 +67,8 @@ pub struct Node {
     openers: openers::Openers,
     /// Flows that no link carries.
     rest: rest::Rest,
+    /// How often other shards and this one had given back room for messages, when flows here were last offered it.
+    freed_seen: u64,
     /// Data flows that the application knows.
     known: known::KnownFlows,
     events: VecDeque<Event>,
@@ -100,6 +103,8 @@ struct Orphan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerKey {
+    /// Other shards are looked at: see `others.rs`.
+    Others,
     Rest,
     Link(LinkId),
     Session(SessionId),
@@ -124,6 +129,7 @@ impl Node {
             routing: Default::default(),
             openers: openers::Openers::new(&mut chance),
             rest: Default::default(),
+            freed_seen: 0,
             known: Default::default(),
             events: VecDeque::new(),
             ready: VecDeque::new(),
@@ -202,6 +208,7 @@ impl Node {
                     self.rest.handle_timeout(now, &mut self.shared.flows);
                     self.settle_rest(now);
                 }
+                TimerKey::Others => self.on_others_timeout(now),
                 TimerKey::Session(id) => self.on_session_timeout(now, id),
                 TimerKey::Spread(flow) => self.on_spread_timeout(now, flow),
             }
@@ -277,6 +284,7 @@ impl Node {
         self.drain_link(now, id);
         self.mark_ready(id);
         self.invite_waiting(now);
+        self.await_others(now);
     }
 
     /// Flows that found no memory may go on, if there is some now.
@@ -308,6 +316,7 @@ impl Node {
     fn settle_rest(&mut self, now: Time) {
         self.drain_rest(now);
         self.mark_rest_ready();
+        self.await_others(now);
     }
 
     fn rearm_rest(&mut self) {

@@ -1,7 +1,7 @@
 //! The budget that the incomplete messages of all flows share (P18).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes that incomplete messages may hold beyond the windows of their flows; clones share one budget.
 ///
@@ -14,12 +14,14 @@ pub struct MessageBudget(Arc<Inner>);
 struct Inner {
     limit: usize,
     used: AtomicUsize,
+    /// Reservations that were given back.
+    freed: AtomicU64,
 }
 
 impl MessageBudget {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self(Arc::new(Inner { limit, used: AtomicUsize::new(0) }))
+        Self(Arc::new(Inner { limit, used: AtomicUsize::new(0), freed: AtomicU64::new(0) }))
     }
     /// Bytes promised to messages now.
     pub fn used(&self) -> usize {
@@ -28,6 +30,10 @@ impl MessageBudget {
     /// Bytes that there are in all.
     pub fn limit(&self) -> usize {
         self.0.limit
+    }
+    /// How often room was given back: while this stands still, what found none finds none.
+    pub fn freed(&self) -> u64 {
+        self.0.freed.load(Ordering::Acquire)
     }
     /// Room for a message of `bytes`, given back when the reservation is dropped. While nothing is reserved one message of any size is admitted, so that the budget can never lock a flow out.
     pub fn reserve(&self, bytes: usize) -> Option<Reservation> {
@@ -47,6 +53,8 @@ pub struct Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.0.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        // Released after the room: a thread that reads this count finds the room as well.
+        self.budget.0.freed.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -61,9 +69,9 @@ mod tests {
         let first = a.reserve(60).expect("there is room");
         assert!(b.reserve(41).is_none());
         let second = b.reserve(40).expect("exactly what is left");
-        assert_eq!(a.used(), 100);
+        assert_eq!((a.used(), a.freed()), (100, 0));
         drop(first);
-        assert_eq!(b.used(), 40);
+        assert_eq!((b.used(), b.freed()), (40, 1));
         drop(second);
         assert_eq!(b.used(), 0);
     }

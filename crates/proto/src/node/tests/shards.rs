@@ -4,11 +4,13 @@ use super::MS;
 use super::pair::key;
 use super::strangers::{flight_of, with_token};
 use crate::config::NodeConfig;
+use crate::congestion::CongestionControl;
 use crate::error::Code;
 use crate::event::Event;
-use crate::ids::LinkId;
-use crate::node::Node;
-use crate::options::{FlowOptions, MessageOptions};
+use crate::ids::{FlowId, LinkId, SessionId};
+use crate::link::Control;
+use crate::node::{Node, TimerKey};
+use crate::options::{FlowKind, FlowOptions, MessageOptions};
 use crate::units::{Duration, Ecn, Time};
 use crate::work::Work;
 use std::net::SocketAddr;
@@ -215,6 +217,20 @@ fn strangers_that_know_the_key_are_answered_as_often_as_by_one_node() {
     assert_eq!((answered, cookies), (100, 300));
 }
 
+/// Regression: each look of a shard that lags behind another filled the bucket for the time between them again.
+#[test]
+fn shards_that_look_at_different_instants_fill_no_bucket_twice() {
+    let mut shards = Node::shards(NodeConfig::default(), key(1), [3; 32], START, 2);
+    for n in 0..2000u32 {
+        let from = SocketAddr::from(([198, 51, (n >> 8) as u8, n as u8], 7000));
+        let mut datagram = flight_of(1, Some(key(1).public()), n + 1, b"");
+        let at = n as usize % 2;
+        shards[at].handle_datagram(START + MS(5) * at as u32, from, None, Ecn::NotEct, &mut datagram);
+    }
+    let answered: usize = shards.iter().map(|shard| shard.half_open.len()).sum();
+    assert!(answered <= 102, "{answered}");
+}
+
 #[test]
 fn half_open_links_of_all_shards_are_as_many_as_those_of_one_node() {
     let mut shards = Node::shards(NodeConfig::default(), key(1), [3; 32], START, SHARDS);
@@ -244,4 +260,113 @@ fn a_link_that_gives_its_place_says_so_however_late_its_shard_is() {
     w.run(MS(500));
     assert_eq!((told(&w.heard[0], Code::TooMany), w.up().iter().sum::<usize>()), (1, 0));
     assert!(w.shards[at].links.is_empty(), "and then it is gone");
+}
+
+impl World {
+    /// The flow that came to a shard first.
+    fn flow_in(&mut self, at: usize) -> Option<FlowId> {
+        let found = self.events[at].iter().position(|e| matches!(e, Event::FlowIncoming { .. }))?;
+        match self.events[at].remove(found) {
+            Event::FlowIncoming { flow, .. } => Some(flow),
+            _ => None,
+        }
+    }
+
+    /// A session of each of two callers, by a link to the shard of the same number.
+    fn one_in_each(&mut self) -> [SessionId; 2] {
+        [0, 1].map(|caller| {
+            (0..64)
+                .find_map(|_| {
+                    let link = self.connect(caller);
+                    let before = self.up();
+                    self.run(MS(50));
+                    let is_there = self.up()[caller] > before[caller];
+                    is_there.then(|| self.callers[caller].1.open_session(self.now, link).unwrap())
+                })
+                .expect("one of many labels is of this shard")
+        })
+    }
+
+    /// A caller sends so much in one message; the flow at its shard.
+    fn send(&mut self, caller: usize, session: SessionId, size: usize) -> FlowId {
+        let (now, node) = (self.now, &mut self.callers[caller].1);
+        let flow = node.open_flow(now, session, FlowOptions::default()).unwrap();
+        node.send_message(now, flow, vec![caller as u8; size].into(), MessageOptions::default()).unwrap();
+        self.run(MS(3000));
+        self.flow_in(caller).expect("it has come")
+    }
+}
+
+/// Regression: a message that waited for the budget of all shards went on only when another message of its own shard was read.
+#[test]
+fn a_message_goes_on_when_another_shard_gives_back_room() {
+    let size = 15 << 16;
+    let config = NodeConfig { node_memory: 2 << 20, max_message: 1 << 20, ..NodeConfig::default() };
+    let mut w = World::new(2, config, 2);
+    let sessions = w.one_in_each();
+    let flows = [0, 1].map(|caller| w.send(caller, sessions[caller], size));
+    assert!(!w.shards[1].shared.starved.is_empty(), "it waits");
+    let whole = |w: &mut World, at: usize, flow| w.shards[at].recv_message(w.now, flow).unwrap().map(|message| message.data.len());
+    assert_eq!(whole(&mut w, 0, flows[0]), Some(size));
+    w.run(MS(5000));
+    assert_eq!(whole(&mut w, 1, flows[1]), Some(size));
+    w.run(MS(100));
+    assert!(w.shards.iter().all(|shard| shard.shared.starved.is_empty() && !shard.timers.has(TimerKey::Others)), "nothing is looked for");
+}
+
+/// Regression: a flow that waited for its floor of memory was invited only when something happened in its own shard.
+#[test]
+fn a_flow_is_invited_when_another_shard_gives_back_memory() {
+    const FLOWS: usize = 20;
+    let mut w = World::new(2, NodeConfig { node_memory: 3 << 20, ..NodeConfig::default() }, 2);
+    let sessions = w.one_in_each();
+    for caller in [0, 1] {
+        let (now, node) = (w.now, &mut w.callers[caller].1);
+        for _ in 0..FLOWS {
+            let flow = node.open_flow(now, sessions[caller], FlowOptions { kind: FlowKind::Stream, ..FlowOptions::default() }).unwrap();
+            node.write(now, flow, &[7; 60_000]).unwrap();
+        }
+        w.run(MS(3000));
+    }
+    assert!(!w.shards[1].shared.waiting.is_empty(), "some wait");
+    let now = w.now;
+    w.callers[0].1.close_session(now, sessions[0], 0, "", Duration::ZERO).unwrap();
+    w.run(MS(500));
+    assert!(w.shards[1].shared.waiting.is_empty() && !w.shards[1].timers.has(TimerKey::Others));
+    let now = w.now;
+    let mut read = 0;
+    while let Some(flow) = w.flow_in(1) {
+        read += std::iter::from_fn(|| w.shards[1].read(now, flow, 1 << 20).unwrap()).map(|chunk| chunk.len()).sum::<usize>();
+    }
+    // What found no memory to begin with was refused at once.
+    let refused = w.shards[1].counters().refused_flows as usize;
+    assert!(refused < FLOWS / 4, "{refused}");
+    assert_eq!(read, (FLOWS - refused) * 60_000);
+}
+
+/// Regression: a link that had given its place lived as long as its neighbour kept sending and came before each look at the clock.
+#[test]
+fn a_link_that_gives_its_place_is_gone_although_its_neighbour_goes_on() {
+    let mut w = World::new(2, NodeConfig::default(), 1);
+    let mine = w.connect(0);
+    w.run(MS(500));
+    let (at, link) = (0..2).find_map(|at| Some((at, *w.shards[at].links.keys().next()?))).expect("it is up");
+    let (address, caller) = &mut w.callers[0];
+    caller.set_congestion(w.now, mine, CongestionControl::None).unwrap();
+    w.shards[at].give_place(w.now, link);
+    let (mut buf, mut came) = (Vec::new(), 0);
+    for _ in 0..10_000 {
+        // It hears no CLOSE.
+        caller.links.get_mut(&mine).unwrap().send_control(Control::Ping);
+        caller.mark_ready(mine);
+        while caller.poll_transmit(w.now, 1, &mut buf).is_some() {
+            came += 1;
+            w.shards[at].handle_datagram(w.now, *address, None, Ecn::NotEct, &mut buf);
+        }
+        w.shards[at].handle_timeout(w.now);
+        while w.shards[at].poll_transmit(w.now, 1, &mut buf).is_some() {}
+        w.now += MS(1);
+    }
+    assert!(came > 5000, "{came}");
+    assert!(w.shards[at].links.is_empty());
 }
