@@ -20,7 +20,8 @@ fn contend(peer: &str, programs: &[&str], more: &[&str]) -> Option<serde_json::V
     let words = "net --backend emulator --json --peer".split(' ').chain([peer]).chain(LINK.split(' ')).chain(more.iter().copied());
     let seen = run(&test, lab().args(words))?;
     assert_eq!(number(&seen, "/bytes_wrong"), 0.0, "{seen}");
-    assert!(number(&seen, "/goodput_mbit") <= number(&seen, "/realised_limit_mbit"), "{seen}");
+    // A repair in the time that counts may complete what arrived before it.
+    assert!(number(&seen, "/goodput_mbit") <= 1.02 * number(&seen, "/realised_limit_mbit"), "{seen}");
     let version = seen["peer_version"].as_str().unwrap_or_default();
     assert!(!version.is_empty() && version != "says nothing of its version", "{seen}");
     Some(seen)

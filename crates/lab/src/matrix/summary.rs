@@ -314,13 +314,6 @@ pub(crate) mod tests {
         };
         assert_eq!(first(vec![traced("1mbit", ""), traced("2mbit", " --rate=2mbit")]), ["as it is", "--rate=2mbit"]);
         assert_eq!(words(&format!("{} {} b", Quoted("it's a"), Quoted(""))), ["it's a", "", "b"]);
-        // A name with spaces is one word.
-        let traced = |rate: &str, flags: &str| {
-            let command = format!("noctule-lab sim{flags} '--trace=my file' --seed=1");
-            Case { cell: vec![("trace".to_owned(), "my file".to_owned())], ..of("", rate, Some(&command), 1) }
-        };
-        assert_eq!(first(vec![traced("1mbit", ""), traced("2mbit", " --rate=2mbit")]), ["as it is", "--rate=2mbit"]);
-        assert_eq!(words(&format!("{} {} b", Quoted("it's a"), Quoted(""))), ["it's a", "", "b"]);
     }
 
     #[test]

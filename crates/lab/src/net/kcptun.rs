@@ -19,8 +19,9 @@ pub(crate) const PROGRAMS: [Program; 2] = [
     Program { name: "kcptun-server", package: "kcptun", asked: &[] },
 ];
 
-/// Payload of a segment of KCP at its MTU of 1350.
-const SEGMENT: u64 = 1326;
+/// Bytes of its datagrams, and of KCP's header in each.
+const MTU: u32 = 1350;
+const HEADER: u32 = 24;
 const READY: Duration = Duration::from_secs(20);
 const WIRE: u16 = 29_900;
 const NEAR: u16 = 5_200;
@@ -57,9 +58,13 @@ impl Tunnel<'_> {
 fn flags(scenario: &Scenario) -> Vec<String> {
     let slowest = scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).min();
     let held = slowest.map_or(0, |rate| rate.bytes_in(scenario.base_rtt()));
-    let window = (held / SEGMENT).clamp(512, 16_384).to_string();
+    // A packet that the link's MTU would cut in two is lost twice as often.
+    let least = scenario.hops.iter().map(|hop| hop.forward.mtu).min().unwrap_or(1500);
+    let mtu = MTU.min(least - scenario.ip.overhead());
+    let window = (held / u64::from(mtu - HEADER)).clamp(512, 16_384).to_string();
+    let mtu = mtu.to_string();
     let words =
-        ["--key", "k", "--crypt", "aes-128", "--mode", "fast2", "--mtu", "1350", "--nocomp", "--datashard", "10", "--parityshard", "3"];
+        ["--key", "k", "--crypt", "aes-128", "--mode", "fast2", "--mtu", &mtu, "--nocomp", "--datashard", "10", "--parityshard", "3"];
     let buffers = ["--sockbuf", "16777216", "--smuxbuf", "67108864", "--smuxver", "2", "--streambuf", "33554432", "--quiet"];
     let windows = ["--sndwnd", &window, "--rcvwnd", &window];
     words.iter().chain(&buffers).chain(&windows).map(|word| (*word).to_owned()).collect()
@@ -103,7 +108,12 @@ mod tests {
     fn the_window_follows_the_path() {
         let window = |rate, delay| flags(&over(rate, delay)).last().unwrap().parse::<u64>().unwrap();
         // 100 Mbit/s for 100 ms are 1.25 MB.
-        assert_eq!(window("100mbit", "50ms"), 1_250_000 / SEGMENT);
+        assert_eq!(window("100mbit", "50ms"), 1_250_000 / 1326);
         assert_eq!(window("1mbit", "1ms"), 512);
+        // A datagram fits the links.
+        let mut scenario = over("1mbit", "1ms");
+        scenario.hops[0].forward.set("mtu", "1280").unwrap();
+        let flags = flags(&scenario);
+        assert!(flags.windows(2).any(|pair| pair == ["--mtu", "1252"]), "{flags:?}");
     }
 }

@@ -321,7 +321,8 @@ const MOST_FILE: u64 = 4 << 30;
 
 /// As many bytes as the path carries at most in the run, so that the file of a contender that sends one does not end before it.
 pub(super) fn file_bytes(scenario: &Scenario, who: &str) -> Result<u64, ContestError> {
-    let bytes = Limits::of(scenario).forward / 8.0 * scenario.seconds.0.as_secs_f64();
+    // The mean of the whole run: what comes after the warm-up may be less.
+    let bytes = Limits::of(scenario).forward_whole / 8.0 * scenario.seconds.0.as_secs_f64();
     if !bytes.is_finite() {
         return Err(ContestError::Unsupported(format!("{who} sends a file as long as the path's limit: give the links a rate")));
     }
@@ -458,6 +459,12 @@ mod tests {
     fn a_file_lasts_for_the_whole_run_and_is_bounded() {
         let bytes = file_bytes(&over("rate=50mbit"), "it").unwrap();
         assert!((61_000_000..62_500_000).contains(&bytes), "{bytes}");
+        // Ten times as much in the first half, which is warm-up.
+        let mut scenario = over("rate=100mbit");
+        scenario.warmup = crate::link::Period(Duration::from_secs(5));
+        scenario.hops[0].forward.at.push("5s:rate=10mbit".parse().unwrap());
+        let bytes = file_bytes(&scenario, "it").unwrap();
+        assert!((66_000_000..69_000_000).contains(&bytes), "{bytes}");
         for (link, names) in [("delay=1ms", "give the links a rate"), ("rate=10gbit", "4 GiB")] {
             assert!(file_bytes(&over(link), "it").unwrap_err().to_string().contains(names), "{link}");
         }

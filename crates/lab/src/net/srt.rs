@@ -37,6 +37,8 @@ const CONNECT: Duration = Duration::from_secs(20);
 const LOAD: f64 = 0.95;
 /// SRT's own header of a packet.
 const HEADER: u32 = 16;
+/// It takes no longer payload of a live stream.
+const MOST_PAYLOAD: u32 = 1456;
 /// Number of a datagram, at its beginning.
 const NUMBER: usize = 8;
 /// A receiver holds packets back for so many round trips, and no less than SRT's default.
@@ -64,7 +66,7 @@ struct Stream {
 impl Stream {
     fn of(scenario: &Scenario) -> Self {
         let mtu = scenario.hops.iter().map(|hop| hop.forward.mtu).min().unwrap_or(1500);
-        let payload = mtu - scenario.ip.overhead() - HEADER;
+        let payload = (mtu - scenario.ip.overhead() - HEADER).min(MOST_PAYLOAD);
         let latency = LEAST_LATENCY.max(LATENCY_ROUND_TRIPS * scenario.base_rtt());
         let rate = scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).min();
         let held = rate.map_or(0, |rate| rate.bytes_in(latency + scenario.base_rtt()));

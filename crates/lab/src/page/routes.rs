@@ -105,10 +105,15 @@ impl Page {
             RunState::Finished => return Err(refused("has a result for everything that was asked for")),
             RunState::Incomplete => {}
         }
-        let request = store::request(&run.path)?;
+        let request = store::request(&run.path);
+        if !run.list.is_empty() {
+            // The list says it all. How many workers there were may suit another machine.
+            let workers = request.ok().flatten().and_then(|request| request.workers);
+            return self.runs.resume(name, &run.path, workers, &Work::Listed);
+        }
+        let request = request?;
         let workers = request.as_ref().and_then(|request| request.workers);
         let work = match request {
-            _ if !run.list.is_empty() => Work::Listed,
             Some(request) => runs::prepare(&run.path, &request, &request.job(self.scenarios.as_deref())?)?,
             None => return Err(refused("was not started from a page: the command that began it goes on with it")),
         };

@@ -30,6 +30,8 @@ const POSTGRES: &str = "postgres";
 /// Clients of pgbench, and transactions of each.
 const BENCH_CLIENTS: &str = "10";
 const BENCH_TRANSACTIONS: &str = "20";
+/// A branch for each client: with fewer, clients wait for the row of another one more than for the path.
+const BENCH_SCALE: &str = BENCH_CLIENTS;
 
 /// The server is not ours: its sockets have the kernel's default.
 fn refuse_cubic(lane: &Lane<'_>) -> Result<(), ContestError> {
@@ -153,7 +155,7 @@ pub(super) fn pgbench(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
     wait_for_port(&lane.far, Protocol::Tcp, TARGET, READY, &mut server)?;
     let run = || {
         let mut tables = as_owner("pgbench");
-        tables.args(["--initialize", "--quiet", "-h", "127.0.0.1", "-p", &port, "-U", POSTGRES, POSTGRES]);
+        tables.args(["--initialize", "--quiet", "--scale", BENCH_SCALE, "-h", "127.0.0.1", "-p", &port, "-U", POSTGRES, POSTGRES]);
         finish(tables, "pgbench --initialize")?;
         let (host, near) = (lane.address().ip().to_string(), lane.address().port().to_string());
         let bench = programs.join("pgbench").display().to_string();
