@@ -61,9 +61,10 @@ pub fn bind(listen: &ListenArgs, via: &ViaArgs, config: EndpointConfig) -> Resul
     }
 }
 
-/// An end that many may call uses the machine. More than eight are more than the queues of a network card usually feed.
+/// An end that many may call uses the machine: half of its cores, for the kernel and the program's own work need the others (docs/results/data-path.md).
+/// More than eight are more than the queues of a network card usually feed.
 fn shards() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8)
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).clamp(1, 8)
 }
 
 /// TCP knows nothing of the overlay.
