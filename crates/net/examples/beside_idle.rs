@@ -5,8 +5,11 @@
 //! Two pairs of endpoints in one process, one with and one without the idle flows and links, take turns. CPU time is the process's, both ends; memory is what
 //! the process holds resident (Linux), shared out over both ends of each.
 
+mod support;
+
 use noctule::{Endpoint, EndpointConfig, FlowOptions, IncomingFlow, MessageOptions, MessageReceiver, MessageSender, PublicKey, Session};
 use std::time::{Duration, Instant};
+use support::cpu;
 
 /// Handshakes at a time: what is without a cookie is answered a hundred times a second.
 const AT_ONCE: usize = 16;
@@ -52,18 +55,6 @@ fn resident() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     Some(line.split_whitespace().nth(1)?.parse::<f64>().ok()? * 1024.0)
-}
-
-/// CPU time of the process so far.
-fn cpu() -> Duration {
-    // SAFETY: a plain structure of integers, written by the call.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    };
-    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
-    time(usage.ru_utime) + time(usage.ru_stime)
 }
 
 struct Pair {

@@ -6,9 +6,12 @@
 //! `--plaintext`, `--datagram BYTES` (1472), `--multi` (one runtime of two workers for both ends instead of one thread for each end),
 //! `--raw` (no protocol: what the kernel alone does with trains of this size). For a profile: `perf record -g target/release/examples/loopback`.
 
+mod support;
+
 use noctule::{Bytes, CongestionControl, Endpoint, EndpointConfig, FlowOptions, IncomingFlow, MessageOptions, Session};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use support::cpu_of;
 
 #[derive(Clone)]
 struct Options {
@@ -61,18 +64,6 @@ fn config(o: &Options) -> EndpointConfig {
     config.node.max_datagram = o.datagram;
     config.node.plaintext = o.plaintext;
     config
-}
-
-/// CPU time used so far by the process, or by this thread: user and system.
-fn cpu(who: libc::c_int) -> (Duration, Duration) {
-    // SAFETY: a plain structure of integers, written by the call.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(who, &mut usage);
-        usage
-    };
-    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
-    (time(usage.ru_utime), time(usage.ru_stime))
 }
 
 async fn receive(server: &Endpoint) -> u64 {
@@ -207,13 +198,13 @@ fn main() -> Result<(), String> {
 
 fn report_thread(name: &str) {
     if cfg!(target_os = "linux") {
-        let (user, system) = cpu(libc::RUSAGE_THREAD);
+        let (user, system) = cpu_of(libc::RUSAGE_THREAD);
         println!("{name} thread: {:.2} s user, {:.2} s system", user.as_secs_f64(), system.as_secs_f64());
     }
 }
 
 fn report(bytes: u64, elapsed: Duration) {
-    let (user, system) = cpu(libc::RUSAGE_SELF);
+    let (user, system) = cpu_of(libc::RUSAGE_SELF);
     let gigabits = bytes as f64 * 8e-9;
     println!(
         "{:.3} Gbit/s ({:.0} MB in {:.2} s), CPU {:.2} s user + {:.2} s system = {:.3} s per Gbit for both ends",

@@ -5,11 +5,14 @@
 //! Over loopback, in one process: the server has a runtime of its own, whose threads are counted apart (Linux). One shard and several take turns in each round. The CPU time
 //! of a gigabit is that of both ends.
 
+mod support;
+
 use noctule::{Bytes, Endpoint, EndpointConfig, FlowOptions, IncomingFlow, PublicKey};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use support::cpu;
 use tokio::runtime::{Builder, Runtime};
 
 struct Options {
@@ -34,18 +37,6 @@ fn options() -> Result<Options, String> {
         }
     }
     Ok(o)
-}
-
-/// CPU time of the process so far.
-fn cpu() -> Duration {
-    // SAFETY: a plain structure of integers, written by the call.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    };
-    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
-    time(usage.ru_utime) + time(usage.ru_stime)
 }
 
 /// CPU time of each thread of the server, in clock ticks.

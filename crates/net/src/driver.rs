@@ -57,7 +57,7 @@ struct Astray {
 }
 
 /// The shard of the first datagrams of a train, and how many bytes are for it; what is for none may go to `own`.
-fn run(steering: Steering, own: usize, train: &[u8], stride: usize) -> (usize, usize) {
+fn first_run(steering: Steering, own: usize, train: &[u8], stride: usize) -> (usize, usize) {
     if steering.count() == 1 {
         return (own, train.len());
     }
@@ -283,7 +283,7 @@ impl Driver {
             let from = Socket::received(meta);
             let mut begin = 0;
             while begin < from.len {
-                let (shard, len) = run(self.steering, self.index, &buf[begin..from.len], from.stride);
+                let (shard, len) = first_run(self.steering, self.index, &buf[begin..from.len], from.stride);
                 let range = begin..begin + len;
                 begin += len;
                 if shard == self.index {
@@ -506,12 +506,12 @@ mod tests {
         let mut cut = Vec::new();
         let mut rest = &train[..];
         while !rest.is_empty() {
-            let (shard, len) = run(steering, 0, rest, STRIDE);
+            let (shard, len) = first_run(steering, 0, rest, STRIDE);
             cut.push((shard, len));
             rest = &rest[len..];
         }
         assert_eq!(cut, [(1, 2 * STRIDE), (0, STRIDE), (1, 20)]);
-        assert_eq!(run(steering, 0, &train[..3], STRIDE), (0, 3));
-        assert_eq!(run(Steering::alone(), 0, &train, STRIDE), (0, train.len()), "one shard is asked nothing");
+        assert_eq!(first_run(steering, 0, &train[..3], STRIDE), (0, 3));
+        assert_eq!(first_run(Steering::alone(), 0, &train, STRIDE), (0, train.len()), "one shard is asked nothing");
     }
 }

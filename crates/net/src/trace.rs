@@ -7,14 +7,17 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// RFC 7464 §2.2: each record begins with this byte and ends with a line feed.
 const RECORD_SEPARATOR: u8 = 0x1e;
+/// A process that is killed loses events of so long at most.
+const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
 struct Inner {
     out: Box<dyn Write + Send>,
     title: String,
+    flushed: Instant,
     /// The disk is full, or the like: nothing more is written, and the owner can ask.
     failed: Option<io::Error>,
 }
@@ -36,7 +39,7 @@ impl TraceLog {
 
     /// Writes to anything. `title` tells people what was traced.
     pub fn new(out: Box<dyn Write + Send>, title: &str) -> Self {
-        Self { inner: Arc::new(Mutex::new(Inner { out, title: title.to_owned(), failed: None })) }
+        Self { inner: Arc::new(Mutex::new(Inner { out, title: title.to_owned(), flushed: Instant::now(), failed: None })) }
     }
 
     /// Why writing ended early, if it did; told once.
@@ -68,6 +71,7 @@ impl TraceLog {
             },
         });
         inner.put(&header);
+        inner.flush();
     }
 
     pub(crate) fn write(&self, events: &[TraceEvent]) {
@@ -75,17 +79,24 @@ impl TraceLog {
         for event in events {
             inner.put(event);
         }
+        if inner.flushed.elapsed() > FLUSH_EVERY {
+            inner.flush();
+        }
     }
 
     pub(crate) fn flush(&self) {
-        let mut inner = self.lock();
-        if let Err(error) = inner.out.flush() {
-            inner.failed.get_or_insert(error);
-        }
+        self.lock().flush();
     }
 }
 
 impl Inner {
+    fn flush(&mut self) {
+        if let Err(error) = self.out.flush() {
+            self.failed.get_or_insert(error);
+        }
+        self.flushed = Instant::now();
+    }
+
     fn put(&mut self, record: &impl serde::Serialize) {
         if self.failed.is_some() {
             return;

@@ -13,12 +13,6 @@ mod linux {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
-    fn ip(host: &Namespace, words: &str) -> String {
-        let output = host.command("ip").args(words.split(' ')).output().unwrap();
-        assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
     fn until(what: &str, node: &Node, mut is_so: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so() {

@@ -86,16 +86,6 @@ mod linux {
         }
     }
 
-    fn run(host: &Namespace, words: &str) -> Output {
-        let mut words = words.split(' ');
-        host.command(words.next().unwrap()).args(words).output().unwrap()
-    }
-
-    fn ip(host: &Namespace, words: &str) {
-        let out = run(host, &format!("ip {words}"));
-        assert!(out.status.success(), "ip {words}: {}", String::from_utf8_lossy(&out.stderr));
-    }
-
     /// Target services: each says where a connection or a datagram comes from, and then sends back what it gets.
     fn targets(host: &Namespace) {
         for (address, port) in TARGETS.iter().flat_map(|a| [PORT, EXCLUDED].map(|port| (*a, port))) {

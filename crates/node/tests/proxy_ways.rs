@@ -57,11 +57,6 @@ mod linux {
         }
     }
 
-    fn ip(host: &Namespace, words: &str) {
-        let out = host.command("ip").args(words.split(' ')).output().unwrap();
-        assert!(out.status.success(), "ip {words}: {}", String::from_utf8_lossy(&out.stderr));
-    }
-
     /// Hosts with their loopback; `None`, after a notice, where this is not permitted.
     fn hosts<const N: usize>(test: &str, names: [&str; N]) -> Option<[Namespace; N]> {
         if let Err(error) = privilege::acquire() {
@@ -69,7 +64,7 @@ mod linux {
             return None;
         }
         let hosts = names.map(|name| Namespace::new(name).unwrap());
-        hosts.iter().for_each(|host| ip(host, "link set lo up"));
+        hosts.iter().for_each(|host| drop(ip(host, "link set lo up")));
         Some(hosts)
     }
 

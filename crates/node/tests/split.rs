@@ -17,7 +17,7 @@ mod linux {
     use serde_json::Value;
     use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
     use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-    use std::process::{Command, Output};
+    use std::process::Command;
     use std::time::{Duration, Instant};
 
     /// Echoes what it gets, and its end, behind a line with the client's address.
@@ -37,16 +37,6 @@ mod linux {
         server: Namespace,
         directory: tempfile::TempDir,
         keys: [String; 3],
-    }
-
-    fn run(host: &Namespace, words: &str) -> Output {
-        let mut words = words.split(' ');
-        host.command(words.next().unwrap()).args(words).output().unwrap()
-    }
-
-    fn ip(host: &Namespace, words: &str) {
-        let out = run(host, &format!("ip {words}"));
-        assert!(out.status.success(), "ip {words}: {}", String::from_utf8_lossy(&out.stderr));
     }
 
     fn serve(host: &Namespace, port: u16, each: impl Fn(TcpStream) + Send + Sync + Copy + 'static) {

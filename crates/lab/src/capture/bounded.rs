@@ -28,6 +28,7 @@ pub struct Bounded<W> {
     bytes: u64,
     beyond: u64,
     failed: Option<io::Error>,
+    record: Vec<u8>,
 }
 
 impl<W: Write> Bounded<W> {
@@ -37,7 +38,7 @@ impl<W: Write> Bounded<W> {
     /// It cannot be written.
     pub fn new(mut out: W, limit: u64, head: &[u8]) -> io::Result<Self> {
         out.write_all(head)?;
-        Ok(Self { out, limit, records: 0, bytes: head.len() as u64, beyond: 0, failed: None })
+        Ok(Self { out, limit, records: 0, bytes: head.len() as u64, beyond: 0, failed: None, record: Vec::new() })
     }
 
     /// Adds a record that consists of these parts. The first failure to write is kept for [`finish`](Self::finish).
@@ -50,7 +51,10 @@ impl<W: Write> Bounded<W> {
             self.beyond += 1;
             return;
         }
-        match parts.iter().try_for_each(|part| self.out.write_all(part)) {
+        // In one piece, so that a buffered file ends with a whole record whenever the run is ended.
+        self.record.clear();
+        parts.iter().for_each(|part| self.record.extend_from_slice(part));
+        match self.out.write_all(&self.record) {
             Ok(()) => {
                 self.records += 1;
                 self.bytes += length;
@@ -62,6 +66,13 @@ impl<W: Write> Bounded<W> {
     /// A record cannot be made; as with a failure to write, the first one is kept.
     pub fn fail(&mut self, error: io::Error) {
         self.failed.get_or_insert(error);
+    }
+
+    /// What was put is in the file from now on, also if the run is killed.
+    pub fn flush(&mut self) {
+        if let Err(error) = self.out.flush() {
+            self.fail(error);
+        }
     }
 
     /// Everything is written; what the file of this name holds.

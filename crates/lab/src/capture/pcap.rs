@@ -58,6 +58,11 @@ impl<W: Write> Pcap<W> {
         self.packet = packet;
     }
 
+    /// What was recorded is in the file from now on.
+    pub fn flush(&mut self) {
+        self.out.flush();
+    }
+
     /// Everything is written; what the file of this name holds.
     ///
     /// # Errors

@@ -27,6 +27,8 @@ use crate::capture::{End, Folder, Kept, link_file};
 
 /// How often a thread without packets or events looks whether the run is over.
 const POLL: Duration = Duration::from_millis(100);
+/// A run that is ended from outside loses packets of so long at most.
+const FLUSH_EVERY: Duration = Duration::from_millis(500);
 /// What may still come after the run: programs that end say goodbye.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Packets that the kernel holds while this machine is busy.
@@ -147,7 +149,8 @@ fn packet_socket(device: &str) -> io::Result<OwnedFd> {
 
 fn read_packets(socket: &OwnedFd, pcap: &mut Pcap<BufWriter<File>>, over: &AtomicBool) -> io::Result<()> {
     let mut packet = vec![0u8; 1 << 16];
-    let mut last: Option<Instant> = None;
+    let (mut last, mut flushed) = (None::<Instant>, Instant::now());
+    pcap.flush();
     loop {
         match timestamp::receive(socket, &mut packet)? {
             // Anything else is chatter of the links below: veth pairs ask for neighbours.
@@ -155,6 +158,10 @@ fn read_packets(socket: &OwnedFd, pcap: &mut Pcap<BufWriter<File>>, over: &Atomi
             Some(_) => {}
             None if over.load(Ordering::Acquire) => return Ok(()),
             None => {}
+        }
+        if flushed.elapsed() > FLUSH_EVERY {
+            pcap.flush();
+            flushed = Instant::now();
         }
         if over.load(Ordering::Acquire) && last.get_or_insert_with(Instant::now).elapsed() > LAST_WORDS {
             return Ok(());
@@ -197,7 +204,10 @@ fn read_events(mut events: File, out: &mut Bounded<BufWriter<File>>, over: &Atom
             }
             // What was written before the end has been read.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_over => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => realtime::wait_readable(&[events.as_fd()], POLL.as_nanos() as u64)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                out.flush();
+                realtime::wait_readable(&[events.as_fd()], POLL.as_nanos() as u64)?;
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -320,15 +320,15 @@ pub(crate) fn tune_tcp(chain: &Chain, scenario: &Scenario) -> io::Result<u64> {
 const MOST_FILE: u64 = 4 << 30;
 
 /// As many bytes as the path carries at most in the run, so that the file of a contender that sends one does not end before it.
-pub(super) fn file_bytes(scenario: &Scenario, who: &str) -> Result<u64, ContestError> {
+pub(super) fn file_bytes(scenario: &Scenario, contender: &str) -> Result<u64, ContestError> {
     // The mean of the whole run: what comes after the warm-up may be less.
     let bytes = Limits::of(scenario).forward_whole / 8.0 * scenario.seconds.0.as_secs_f64();
     if !bytes.is_finite() {
-        return Err(ContestError::Unsupported(format!("{who} sends a file as long as the path's limit: give the links a rate")));
+        return Err(ContestError::Unsupported(format!("{contender} sends a file as long as the path's limit: give the links a rate")));
     }
     if bytes > MOST_FILE as f64 {
         return Err(ContestError::Unsupported(format!(
-            "{who} would send a file of {:.1} GB, beyond 4 GiB: choose a shorter run or a lower rate",
+            "{contender} would send a file of {:.1} GB, beyond 4 GiB: choose a shorter run or a lower rate",
             bytes * 1e-9
         )));
     }

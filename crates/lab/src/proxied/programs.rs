@@ -131,8 +131,9 @@ pub(super) fn pgbench(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
     chown(folder.path(), Some(uid), Some(gid))?;
     let data = folder.path().join("data");
     let as_owner = |program: &str| {
-        let mut command = lane.far.command("setpriv");
-        command.args(["--reuid", POSTGRES, "--regid", POSTGRES, "--clear-groups", "--pdeathsig", "keep"]);
+        // Its shared memory goes with it, however it ends.
+        let mut command = lane.far.command("unshare");
+        command.args(["--ipc", "setpriv", "--reuid", POSTGRES, "--regid", POSTGRES, "--clear-groups", "--pdeathsig", "keep"]);
         command.arg(programs.join(program)).current_dir(folder.path());
         command
     };
@@ -150,10 +151,24 @@ pub(super) fn pgbench(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
     // Every host of these namespaces may come; there are no others.
     fs::write(data.join("pg_hba.conf"), "host all all 0.0.0.0/0 trust\n")?;
     let mut command = as_owner("postgres");
-    command.args(["-p", &port, "-h", "0.0.0.0", "-c", "unix_socket_directories=", "-c", "fsync=off", "-D"]).arg(&data);
+    command
+        .args([
+            "-p",
+            &port,
+            "-h",
+            "0.0.0.0",
+            "-c",
+            "unix_socket_directories=",
+            "-c",
+            "fsync=off",
+            "-c",
+            "dynamic_shared_memory_type=sysv",
+            "-D",
+        ])
+        .arg(&data);
     let mut server = Process::start(&mut command, |_| {})?;
-    wait_for_port(&lane.far, Protocol::Tcp, TARGET, READY, &mut server)?;
-    let run = || {
+    let mut run = || {
+        wait_for_port(&lane.far, Protocol::Tcp, TARGET, READY, &mut server)?;
         let mut tables = as_owner("pgbench");
         tables.args(["--initialize", "--quiet", "--scale", BENCH_SCALE, "-h", "127.0.0.1", "-p", &port, "-U", POSTGRES, POSTGRES]);
         finish(tables, "pgbench --initialize")?;
@@ -163,12 +178,12 @@ pub(super) fn pgbench(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
         let (text, _) = run(lane, &bench, &[&counts[..], &["-h", &host, "-p", &near, "-U", POSTGRES, POSTGRES]].concat())?;
         bench_figures(&text)
     };
-    let figures = run();
-    // In an orderly way: a server that is killed leaves a segment of shared memory behind.
+    let figures = run()?;
+    // In an orderly manner: nothing is written to its folder any more when that is removed.
     let mut stop = as_owner("pg_ctl");
     stop.args(["stop", "--mode=immediate", "-D"]).arg(&data);
     finish(stop, "pg_ctl stop")?;
-    figures
+    Ok(figures)
 }
 
 /// What pgbench prints at its end.

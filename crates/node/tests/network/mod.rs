@@ -27,6 +27,19 @@ pub fn skip(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr().lock(), "\n*** SKIPPED {test}: {}\n", why.trim());
 }
 
+/// Runs these words on a host, to their end.
+pub fn run(host: &Namespace, words: &str) -> Output {
+    let mut words = words.split(' ');
+    host.command(words.next().unwrap()).args(words).output().unwrap()
+}
+
+/// `ip` with these words on a host; what it prints.
+pub fn ip(host: &Namespace, words: &str) -> String {
+    let out = run(host, &format!("ip {words}"));
+    assert!(out.status.success(), "ip {words}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
 /// Hosts in a row over such emulated links; `None`, after a notice, where this is not permitted.
 pub fn chain_of(test: &str, hops: &[Hop]) -> Option<(Chain, Emulator)> {
     match Chain::build(hops, Ip::V4, BackendChoice::Emulator, 5) {

@@ -297,6 +297,22 @@ impl Split {
         }
     }
 
+    /// A place for one more connection with a node.
+    ///
+    /// # Errors
+    /// There are too many: of that node, whose packets need flows of its session, too, or of all.
+    fn place(&self, peer: &Peer) -> Result<Place<'_>, Answer> {
+        let most = self.most_of_node.load(Relaxed);
+        if peer.split.open() >= most {
+            return Err(Answer::new(Outcome::Busy, format!("{most} connections with that node are open ([tun] max-flows)")));
+        }
+        let place = Place::new(&self.open);
+        if self.open.load(Relaxed) > self.most {
+            return Err(Answer::new(Outcome::Busy, format!("{} connections are open (half of the limit of descriptors)", self.most)));
+        }
+        Ok(place)
+    }
+
     async fn dial(&self, peer: &Peer, connect: Connect) {
         let (source, target) = (connect.source, connect.target);
         let allowed = match self.is_on() {
@@ -319,24 +335,6 @@ impl Split {
             }
             end => tracing::debug!(node = %peer.name(), %source, %target, %end, "a connection of another node is over"),
         }
-    }
-}
-
-impl Split {
-    /// A place for one more connection with a node.
-    ///
-    /// # Errors
-    /// There are too many: of that node, whose packets need flows of its session, too, or of all.
-    fn place(&self, peer: &Peer) -> Result<Place<'_>, Answer> {
-        let most = self.most_of_node.load(Relaxed);
-        if peer.split.open() >= most {
-            return Err(Answer::new(Outcome::Busy, format!("{most} connections with that node are open ([tun] max-flows)")));
-        }
-        let place = Place::new(&self.open);
-        if self.open.load(Relaxed) > self.most {
-            return Err(Answer::new(Outcome::Busy, format!("{} connections are open (half of the limit of descriptors)", self.most)));
-        }
-        Ok(place)
     }
 }
 
