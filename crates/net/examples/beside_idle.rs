@@ -9,7 +9,7 @@ mod support;
 
 use noctule::{Endpoint, EndpointConfig, FlowOptions, IncomingFlow, MessageOptions, MessageReceiver, MessageSender, PublicKey, Session};
 use std::time::{Duration, Instant};
-use support::cpu;
+use support::{cpu, median};
 
 /// Handshakes at a time: what is without a cookie is answered a hundred times a second.
 const AT_ONCE: usize = 16;
@@ -166,15 +166,10 @@ async fn run(o: Options) {
         "beside {} idle flows and {} idle links: {:.2} of the rate, {:.2} of the CPU time per Gbit (medians of {} rounds)",
         flows.len(),
         links.len(),
-        median(&mut rates),
-        median(&mut costs),
+        median(rates),
+        median(costs),
         o.rounds
     );
-}
-
-fn median(of: &mut [f64]) -> f64 {
-    of.sort_by(f64::total_cmp);
-    of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn main() -> Result<(), String> {

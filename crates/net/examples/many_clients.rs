@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use support::cpu;
+use support::{cpu, median};
 use tokio::runtime::{Builder, Runtime};
 
 struct Options {
@@ -135,12 +135,6 @@ fn measure(clients: &Runtime, server: &Server, count: usize, seconds: f64) -> Re
         }
     });
     Reached { gbit_per_s: gbit / elapsed, cpu_per_gbit: spent / gbit, threads }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn main() -> Result<(), String> {

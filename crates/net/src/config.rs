@@ -28,7 +28,7 @@ pub struct EndpointConfig {
     /// Parts of the endpoint that work at the same time, each with its share of the links: up to so many cores serve many peers. One link uses one core however many
     /// there are. More than one helps an endpoint that many call; it has to be none of a network ([`Endpoint::set_addresses`](crate::Endpoint::set_addresses),
     /// [`set_routes`](crate::Endpoint::set_routes), [`enable_relaying`](crate::Endpoint::enable_relaying)). With `one_process_per_key`, with a trace,
-    /// elsewhere than on Linux, and where sockets cannot share a port, it counts as 1 ([`EndpointStats::shards`](crate::EndpointStats::shards)). Limits hold for all parts together. Default 1; at most 64.
+    /// elsewhere than on Linux, and where sockets cannot share a port, it counts as 1 ([`EndpointStats::shards`](crate::EndpointStats::shards)). Limits of what others open hold for all parts together, those of what this endpoint opens for each part. Default 1; at most 64.
     pub shards: usize,
 }
 

@@ -140,7 +140,7 @@ impl Endpoint {
         let is_one = node.one_process_per_key || trace.is_some();
         let count = if is_one { 1 } else { steer::shards(shards) };
         let epoch = Instant::now();
-        let sockets = Sockets::bind_shards_or_one(addrs, wishes, count)?;
+        let sockets = Sockets::bind_shards(addrs, wishes, count, true)?;
         let mut nodes = Node::shards(node, identity, seed, Time::ZERO, sockets.len());
         let steering = nodes[0].steering();
         sockets[0].steer(steering);
@@ -340,7 +340,7 @@ impl Endpoint {
     /// As [`bind`](Self::bind); then everything stays as it was.
     pub fn rebind(&self, addr: SocketAddr) -> Result<(), BindError> {
         tokio::runtime::Handle::try_current().map_err(|_| BindError::NoRuntime)?;
-        let sockets = Sockets::bind_shards(&[addr], self.inner.wishes, self.shards().len())?;
+        let sockets = Sockets::bind_shards(&[addr], self.inner.wishes, self.shards().len(), false)?;
         sockets[0].steer(self.inner.steering);
         self.shards().iter().zip(sockets).for_each(|(shard, sockets)| shard.replace_sockets(sockets));
         Ok(())

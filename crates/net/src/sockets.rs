@@ -52,24 +52,24 @@ impl Sockets {
         if all.is_empty() {
             return Err(BindError::Config("an endpoint needs an address"));
         }
-        Ok(Self { all, turn: 0, towards: HashMap::new(), detours: Vec::new(), wishes })
+        Ok(Self::new(all, wishes))
+    }
+
+    fn new(all: Vec<Socket>, wishes: Wishes) -> Self {
+        Self { all, turn: 0, towards: HashMap::new(), detours: Vec::new(), wishes }
     }
 
     /// The same for each of so many shards of an endpoint: their sockets share the addresses. The first is bound as if it were alone, so that an address that another
-    /// process has is refused. [`steer`](Self::steer) is to follow.
-    pub(crate) fn bind_shards(addrs: &[SocketAddr], wishes: Wishes, count: usize) -> Result<Vec<Self>, BindError> {
+    /// process has is refused. `or_one`: where sockets cannot share an address, one shard that works is better than none. [`steer`](Self::steer) is to follow.
+    pub(crate) fn bind_shards(addrs: &[SocketAddr], wishes: Wishes, count: usize, or_one: bool) -> Result<Vec<Self>, BindError> {
         let first = Self::bind(addrs, wishes)?;
-        let others = first.beside(count)?;
-        Ok(std::iter::once(first).chain(others).collect())
-    }
-
-    /// The same, but for one shard where sockets cannot share an address: one that works is better than none.
-    pub(crate) fn bind_shards_or_one(addrs: &[SocketAddr], wishes: Wishes, count: usize) -> Result<Vec<Self>, BindError> {
-        let first = Self::bind(addrs, wishes)?;
-        let others = first.beside(count).unwrap_or_else(|_| {
-            first.all.iter().for_each(Socket::keep);
-            Vec::new()
-        });
+        let others = match first.beside(count) {
+            Err(_) if or_one => {
+                first.all.iter().for_each(Socket::keep);
+                Vec::new()
+            }
+            others => others?,
+        };
         Ok(std::iter::once(first).chain(others).collect())
     }
 
@@ -79,7 +79,7 @@ impl Sockets {
         let beside = |socket: &Socket| socket.beside(wishes).map_err(|e| BindError::from_io(socket.local_addr(), e));
         let one = |_| {
             let all = self.all.iter().map(beside).collect::<Result<Vec<_>, _>>()?;
-            Ok(Self { all, turn: 0, towards: HashMap::new(), detours: Vec::new(), wishes })
+            Ok(Self::new(all, wishes))
         };
         (1..count).map(one).collect()
     }

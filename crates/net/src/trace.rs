@@ -1,6 +1,6 @@
 //! The file of trace events: qlog's JSON text sequence (draft-ietf-quic-qlog-main-schema §5; RFC 7464), from what the node tells (P22).
 
-use noctule_proto::trace::TraceEvent;
+use noctule_proto::trace::{TraceEvent, file};
 use serde_json::json;
 use std::fmt;
 use std::fs::File;
@@ -9,8 +9,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// RFC 7464 §2.2: each record begins with this byte and ends with a line feed.
-const RECORD_SEPARATOR: u8 = 0x1e;
 /// A process that is killed loses events of so long at most.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
@@ -56,15 +54,15 @@ impl TraceLog {
         let mut inner = self.lock();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let header = json!({
-            "file_schema": "urn:ietf:params:qlog:file:sequential",
-            "serialization_format": "application/qlog+json-seq",
-            "qlog_version": "0.3",
-            "qlog_format": "JSON-SEQ",
+            "file_schema": file::SCHEMA,
+            "serialization_format": file::SERIALIZATION,
+            "qlog_version": file::VERSION,
+            "qlog_format": file::FORMAT,
             "title": inner.title,
             "trace": {
                 "vantage_point": {"type": if is_server { "server" } else { "client" }, "name": format!("noctule {}", env!("CARGO_PKG_VERSION"))},
                 "common_fields": {
-                    "protocol_type": ["NOCTULE"],
+                    "protocol_type": [file::PROTOCOL],
                     "time_format": "relative",
                     "reference_time": since.as_secs_f64() * 1e3,
                 },
@@ -103,7 +101,7 @@ impl Inner {
         }
         let written = self
             .out
-            .write_all(&[RECORD_SEPARATOR])
+            .write_all(&[file::RECORD_SEPARATOR])
             .and_then(|()| serde_json::to_writer(&mut self.out, record).map_err(io::Error::from))
             .and_then(|()| self.out.write_all(b"\n"));
         if let Err(error) = written {

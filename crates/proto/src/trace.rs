@@ -19,6 +19,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Events that wait to be drained, at most; further ones are dropped and counted.
 const MAX_WAITING: usize = 1 << 16;
 
+/// The file that a sequence of these events is (draft-ietf-quic-qlog-main-schema §5), for the header of each that is written.
+pub mod file {
+    /// `file_schema`.
+    pub const SCHEMA: &str = "urn:ietf:params:qlog:file:sequential";
+    /// `serialization_format`.
+    pub const SERIALIZATION: &str = "application/qlog+json-seq";
+    /// `qlog_version`.
+    pub const VERSION: &str = "0.3";
+    /// `qlog_format`.
+    pub const FORMAT: &str = "JSON-SEQ";
+    /// `protocol_type`.
+    pub const PROTOCOL: &str = "NOCTULE";
+    /// RFC 7464 §2.2: each record begins with this byte and ends with a line feed.
+    pub const RECORD_SEPARATOR: u8 = 0x1e;
+}
+
 /// Something that happened at an instant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceEvent {

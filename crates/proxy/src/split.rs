@@ -172,28 +172,18 @@ pub struct Connect {
 /// Reads what a stream with [`TAG`] asks for. One that asks for nothing that is known here is answered, and `None`.
 pub async fn asked(send: SendStream, recv: RecvStream) -> Option<Asked> {
     let mut incoming = Incoming::new(recv);
-    match incoming.request().await {
-        Ok(Record::Hello) => Some(Asked::Hello(Hello { send, incoming })),
+    let why = match incoming.request().await {
+        Ok(Record::Hello) => return Some(Asked::Hello(Hello { send, incoming })),
         Ok(Record::Connect { target, source: Some(source) }) => match (address(&target), address(&source)) {
-            (Some(target), Some(source)) => Some(Asked::Connect(Connect { send, incoming, source, target })),
-            _ => {
-                refuse(send, incoming, Answer::new(Outcome::Failed, "nodes name targets and sources by address")).await;
-                None
-            }
+            (Some(target), Some(source)) => return Some(Asked::Connect(Connect { send, incoming, source, target })),
+            _ => Answer::new(Outcome::Failed, "nodes name targets and sources by address"),
         },
-        Ok(Record::Connect { source: None, .. }) => {
-            refuse(send, incoming, Answer::new(Outcome::Failed, "no source")).await;
-            None
-        }
-        Ok(_) => {
-            refuse(send, incoming, Answer::new(Outcome::Unsupported, "")).await;
-            None
-        }
-        Err(why) => {
-            refuse(send, incoming, Answer::new(Outcome::Failed, why.words())).await;
-            None
-        }
-    }
+        Ok(Record::Connect { source: None, .. }) => Answer::new(Outcome::Failed, "no source"),
+        Ok(_) => Answer::new(Outcome::Unsupported, ""),
+        Err(why) => Answer::new(Outcome::Failed, why.words()),
+    };
+    refuse(send, incoming, why).await;
+    None
 }
 
 fn address(target: &Target) -> Option<SocketAddr> {

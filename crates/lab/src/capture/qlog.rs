@@ -2,13 +2,10 @@
 
 use std::io::{self, Write};
 
-use noctule_proto::trace::TraceEvent;
+use noctule_proto::trace::{TraceEvent, file};
 use serde_json::json;
 
 use super::bounded::{Bounded, Kept};
-
-/// RFC 7464 §2.2: each record begins with this byte and ends with a line feed.
-pub const RECORD_SEPARATOR: u8 = 0x1e;
 
 /// A file of one node's events.
 #[derive(Debug)]
@@ -23,25 +20,25 @@ impl<W: Write> Qlog<W> {
     /// It cannot be written.
     pub fn new(out: W, limit: u64, title: &str) -> io::Result<Self> {
         let header = json!({
-            "file_schema": "urn:ietf:params:qlog:file:sequential",
-            "serialization_format": "application/qlog+json-seq",
-            "qlog_version": "0.3",
-            "qlog_format": "JSON-SEQ",
+            "file_schema": file::SCHEMA,
+            "serialization_format": file::SERIALIZATION,
+            "qlog_version": file::VERSION,
+            "qlog_format": file::FORMAT,
             "title": title,
             "trace": {
                 "vantage_point": {"type": "unknown", "name": format!("noctule-lab {}", env!("CARGO_PKG_VERSION"))},
                 // Virtual time begins at zero.
-                "common_fields": {"protocol_type": ["NOCTULE"], "time_format": "relative", "reference_time": 0.0},
+                "common_fields": {"protocol_type": [file::PROTOCOL], "time_format": "relative", "reference_time": 0.0},
             },
         });
-        let head = format!("\u{1e}{header}\n");
+        let head = format!("{}{header}\n", char::from(file::RECORD_SEPARATOR));
         Ok(Self { out: Bounded::new(out, limit, head.as_bytes())? })
     }
 
     /// Something happened.
     pub fn put(&mut self, event: &TraceEvent) {
         match serde_json::to_vec(event) {
-            Ok(text) => self.out.put(&[&[RECORD_SEPARATOR], &text, b"\n"]),
+            Ok(text) => self.out.put(&[&[file::RECORD_SEPARATOR], &text, b"\n"]),
             Err(error) => self.out.fail(error.into()),
         }
     }

@@ -72,7 +72,7 @@ impl HoldoutArgs {
         }
         let cells: Vec<(usize, Cell)> = cells.into_iter().enumerate().collect();
         let folder = Folder::open(&self.results)?;
-        announce(&folder)?;
+        announce(folder.path())?;
         let build = Build::of_this_program()?;
         let workers = self.workers.map_or_else(sim::all_cores, usize::from);
         let records = Sweep { cells: &cells, folder: Some(&folder), build: &build, workers, samples: self.samples }.run()?;

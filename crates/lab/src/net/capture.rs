@@ -22,8 +22,8 @@ use super::scratch::Scratch;
 use super::{realtime, timestamp};
 use crate::capture::bounded::Bounded;
 use crate::capture::pcap::Pcap;
-use crate::capture::qlog::RECORD_SEPARATOR;
 use crate::capture::{End, Folder, Kept, link_file};
+use noctule_proto::trace::file::RECORD_SEPARATOR;
 
 /// How often a thread without packets or events looks whether the run is over.
 const POLL: Duration = Duration::from_millis(100);

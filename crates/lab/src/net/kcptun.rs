@@ -56,11 +56,9 @@ impl Tunnel<'_> {
 
 /// Flags that both ends share. The window is what the path holds: half of it halves the goodput, twice of it floods the queue.
 fn flags(scenario: &Scenario) -> Vec<String> {
-    let slowest = scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).min();
-    let held = slowest.map_or(0, |rate| rate.bytes_in(scenario.base_rtt()));
+    let held = scenario.slowest().map_or(0, |rate| rate.bytes_in(scenario.base_rtt()));
     // A packet that the link's MTU would cut in two is lost twice as often.
-    let least = scenario.hops.iter().map(|hop| hop.forward.mtu).min().unwrap_or(1500);
-    let mtu = MTU.min(least - scenario.ip.overhead());
+    let mtu = MTU.min(scenario.least_mtu() - scenario.ip.overhead());
     let window = (held / u64::from(mtu - HEADER)).clamp(512, 16_384).to_string();
     let mtu = mtu.to_string();
     let words =

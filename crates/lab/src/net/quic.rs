@@ -34,7 +34,7 @@ pub(super) fn run(
     congestion: QuicCongestion,
     started: &dyn Fn(),
 ) -> Result<Arrivals, ContestError> {
-    let mtu = scenario.hops.iter().map(|hop| hop.forward.mtu).min().unwrap_or(1500);
+    let mtu = scenario.least_mtu();
     let datagram = u16::try_from(mtu - scenario.ip.overhead()).unwrap_or(u16::MAX);
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&scenario.seed.to_be_bytes());

@@ -305,7 +305,7 @@ pub(crate) fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), 
 
 /// Buffers by the bandwidth-delay product of the path, queue included.
 pub(crate) fn tune_tcp(chain: &Chain, scenario: &Scenario) -> io::Result<u64> {
-    let bdp = scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).min().map_or(64 << 20, |rate| {
+    let bdp = scenario.slowest().map_or(64 << 20, |rate| {
         let round_trip = scenario.base_rtt() + Duration::from_millis(10);
         rate.bytes_in(round_trip)
     });

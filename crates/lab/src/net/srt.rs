@@ -65,10 +65,10 @@ struct Stream {
 
 impl Stream {
     fn of(scenario: &Scenario) -> Self {
-        let mtu = scenario.hops.iter().map(|hop| hop.forward.mtu).min().unwrap_or(1500);
+        let mtu = scenario.least_mtu();
         let payload = (mtu - scenario.ip.overhead() - HEADER).min(MOST_PAYLOAD);
         let latency = LEAST_LATENCY.max(LATENCY_ROUND_TRIPS * scenario.base_rtt());
-        let rate = scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).min();
+        let rate = scenario.slowest();
         let held = rate.map_or(0, |rate| rate.bytes_in(latency + scenario.base_rtt()));
         let window = LEAST_WINDOW.max(2 * held / u64::from(payload));
         let ceiling = rate.map(|rate| rate.bytes_in(Duration::from_secs(1)));

@@ -91,11 +91,11 @@ fn receiver_words(address: IpAddr) -> Vec<String> {
 
 /// The rate is the slowest link's; the first guess of the round trip is the path's own.
 fn sender_words(scenario: &Scenario, near: &str, far: &str) -> Result<Vec<String>, ContestError> {
-    let rate = scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).min();
+    let rate = scenario.slowest();
     let rate =
         rate.ok_or_else(|| ContestError::Unsupported("UFTP sends at a rate that is set by hand: give the links a rate".to_owned()))?;
     let kbit = ((rate.bytes_in(Duration::from_secs(1)) * 8) as f64 / 1e3 * RATE_SHARE).max(1.0) as u64;
-    let mtu = scenario.hops.iter().map(|hop| hop.forward.mtu).min().unwrap_or(1500);
+    let mtu = scenario.least_mtu();
     let block = mtu.saturating_sub(HEADERS).to_string();
     // Below 10 ms uftp takes no round trip.
     let round_trip = scenario.base_rtt().as_secs_f64().max(0.01);

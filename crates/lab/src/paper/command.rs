@@ -58,7 +58,7 @@ impl PaperArgs {
         // Every file is read before the first run.
         let cases: Vec<Vec<Case>> = figures.iter().map(|figure| figure.cases(self.amount())).collect::<Result<_, _>>()?;
         let cells = Folder::open(&out.join("cells"))?;
-        announce(&cells)?;
+        announce(cells.path())?;
         let build = Build::of_this_program()?;
         let mut has_failed = false;
         for (figure, cases) in figures.iter().zip(cases) {

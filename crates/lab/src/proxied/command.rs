@@ -13,10 +13,11 @@ use crate::files::{self, Links};
 use crate::matrix::{FAILED, GridFlags};
 use crate::net::command::prepare;
 use crate::net::contest::ContestError;
+use crate::net::noctule;
 use crate::net::run::{Peer, refuse_unsupported};
-use crate::net::{noctule, scratch};
 use crate::report::Progress;
 use crate::scenario::{Case, ModeName};
+use crate::sweep::command::announce;
 use crate::sweep::folder::{replace, write_named};
 use crate::sweep::{Build, Cell};
 use noctule_proto::options::Mode;
@@ -172,9 +173,7 @@ impl Keeper {
     fn open(folder: &Path) -> Result<Self, Failure> {
         std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let noctule = blake3::hash(&std::fs::read(noctule::binary()?)?);
-        let path = folder.display().to_string();
-        eprintln!("results go to {path}; a run that was interrupted goes on from there");
-        scratch::end_on_signals(move || eprintln!("\ninterrupted: finished cells are in {path}, and the same command goes on"))?;
+        announce(folder)?;
         Ok(Self { folder: folder.to_owned(), build: Build::of_this_program()?, noctule })
     }
 

@@ -30,8 +30,7 @@ const WITHOUT_RATE: u64 = 1_000_000_000;
 
 /// What bulk flows send, which controls that take every loss for congestion do not bring up to the limit.
 fn bits_per_second(scenario: &Scenario) -> f64 {
-    let capacity =
-        scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).map(Bandwidth::bits_per_sec).min().unwrap_or(WITHOUT_RATE) as f64;
+    let capacity = scenario.slowest().map_or(WITHOUT_RATE, Bandwidth::bits_per_sec) as f64;
     let noctule = matches!(scenario.cc, Congestion::Cubic | Congestion::Reno | Congestion::Vegas);
     let quic = |sender: &Sender| matches!(sender, Sender::Quic(QuicCongestion::Cubic | QuicCongestion::Reno));
     let is_loss_based = if scenario.senders.is_empty() { noctule } else { scenario.senders.iter().all(quic) };

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::link::{LinkSpec, Outage, Period, SpecError};
+use crate::link::{Bandwidth, LinkSpec, Outage, Period, SpecError};
 
 pub use file::{Case, Expectations, FileError, ScenarioFile};
 pub use limits::{Limits, lost_in_a_row, mathis, payload_share};
@@ -154,6 +154,16 @@ impl Scenario {
         };
         scenario.set_default_length(None, None);
         scenario
+    }
+
+    /// The least rate of a link towards the receiver; none, if no link has one.
+    pub fn slowest(&self) -> Option<Bandwidth> {
+        self.hops.iter().filter_map(|hop| hop.forward.capacity()).min()
+    }
+
+    /// The least MTU of a link towards the receiver.
+    pub fn least_mtu(&self) -> u32 {
+        self.hops.iter().map(|hop| hop.forward.mtu).min().unwrap_or(1500)
     }
 
     /// Sum of the propagation delays there and back; of several flows, the longest.

@@ -107,8 +107,8 @@ pub struct MergeArgs {
 ///
 /// # Errors
 /// The signals cannot be cared for.
-pub fn announce(folder: &Folder) -> std::io::Result<()> {
-    let path = folder.path().display().to_string();
+pub fn announce(folder: &Path) -> std::io::Result<()> {
+    let path = folder.display().to_string();
     eprintln!("results go to {path}; a run that was interrupted goes on from there");
     crate::net::scratch::end_on_signals(move || eprintln!("\ninterrupted: finished cells are in {path}, and the same command goes on"))
 }
@@ -121,7 +121,7 @@ pub fn simulate(cases: &[Case], results: Option<&Path>, workers: usize, samples:
     let cells: Vec<(usize, Cell)> = cases.iter().cloned().map(Cell::from).enumerate().collect();
     let folder = results.map(Folder::open).transpose()?;
     if let Some(folder) = &folder {
-        announce(folder)?;
+        announce(folder.path())?;
     }
     let build = Build::of_this_program()?;
     Ok(Sweep { cells: &cells, folder: folder.as_ref(), build: &build, workers, samples }.run()?)
@@ -153,7 +153,7 @@ impl CellArgs {
         let which = Which::of(asked, |name| std::env::var(name).ok())?;
         let cells = which.of_list(list::read(&self.of, self.full)?)?;
         let folder = Folder::open(&self.results)?;
-        announce(&folder)?;
+        announce(folder.path())?;
         let build = Build::of_this_program()?;
         let workers = self.workers.map_or_else(sim::all_cores, usize::from);
         let records = Sweep { cells: &cells, folder: Some(&folder), build: &build, workers, samples: self.samples }.run()?;

@@ -20,3 +20,10 @@ pub fn cpu() -> Duration {
     let (user, system) = cpu_of(libc::RUSAGE_SELF);
     user + system
 }
+
+/// The value in the middle.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

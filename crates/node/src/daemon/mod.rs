@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod control;
+mod counted;
 mod kernel;
 mod lanes;
 pub mod metrics;

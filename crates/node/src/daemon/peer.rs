@@ -3,6 +3,7 @@
 //! A neighbour always has a session, so that its link is kept alive (P23). A node further away gets one when there is something to send to it.
 
 use super::config::RemoteNode;
+use super::counted::Counted;
 use super::lanes::Lanes;
 use super::split::PeerSplit;
 use noctule::{CloseReason, Endpoint, Link, LinkId, OpenError, PublicKey, Session};
@@ -96,22 +97,6 @@ pub struct PeerView {
     pub up_for: Option<Duration>,
     /// Times that a link came up.
     pub links_up: u64,
-}
-
-/// One that waits for a session, for as long as it does.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
 }
 
 impl Peer {
@@ -262,7 +247,7 @@ impl Peer {
     /// A session with it, once there is one.
     pub async fn session(&self) -> Session {
         let mut sessions = self.session.subscribe();
-        let waiting = Waiting::new(&self.waiting);
+        let waiting = Counted::new(&self.waiting);
         loop {
             if let Some(session) = sessions.borrow_and_update().clone().filter(|s| s.close_reason().is_none()) {
                 drop(waiting);

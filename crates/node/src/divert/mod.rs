@@ -7,12 +7,12 @@
 mod nft;
 mod policy;
 
-pub use nft::{Chain, Found, NftError, Set, Table, in_a_line, words};
+pub use nft::{Chain, Found, NftError, Set, Table, ended, in_a_line, words};
 pub use policy::{Policy, tables_at};
 
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// Mark of what the proxy sends itself.
+/// Mark of what the proxy sends itself, and of the sockets to which nodes' rules divert.
 pub const OWN_MARK: u32 = 0x6e6f_0001;
 /// Mark of packets that are diverted to the proxy, and of the connections that they belong to.
 pub const PROXY_MARK: u32 = 0x6e6f_0002;

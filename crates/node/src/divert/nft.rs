@@ -5,7 +5,7 @@ use noctule::FarText;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -113,10 +113,20 @@ fn run(words: &[&str], input: &str) -> Result<Output, NftError> {
         std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
     }
     let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    let status = ended(&mut child)?;
+    let read = |reader: JoinHandle<Vec<u8>>| reader.join().unwrap_or_default();
+    Ok(Output { status, stdout: read(stdout), stderr: read(stderr) })
+}
+
+/// Waits for the end of an nft that is about to end.
+///
+/// # Errors
+/// It does not: it is killed.
+pub fn ended(child: &mut Child) -> Result<ExitStatus, NftError> {
     let deadline = Instant::now() + PATIENCE;
-    let status = loop {
+    loop {
         if let Some(status) = child.try_wait()? {
-            break status;
+            return Ok(status);
         }
         if Instant::now() > deadline {
             let _ = child.kill();
@@ -124,9 +134,7 @@ fn run(words: &[&str], input: &str) -> Result<Output, NftError> {
             return Err(NftError::Late);
         }
         std::thread::sleep(PAUSE);
-    };
-    let read = |reader: JoinHandle<Vec<u8>>| reader.join().unwrap_or_default();
-    Ok(Output { status, stdout: read(stdout), stderr: read(stderr) })
+    }
 }
 
 /// Reads a pipe to its end, so that nobody waits for room in it.

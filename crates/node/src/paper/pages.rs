@@ -17,6 +17,10 @@ pub struct Page {
 
 const KEY: File = ("~/.config/noctule/key", "this side's secret key; $XDG_CONFIG_HOME goes before ~/.config");
 const KNOWN_HOSTS: File = ("~/.config/noctule/known_hosts", "keys of hosts that were reached before");
+const STATUS_SOCKET: File = (
+    "$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock",
+    "where a proxy that serves is asked; /run/noctule for root, proxy-ADDRESS-PORT.sock with an address in --bind",
+);
 const AUTHORISED: File = ("~/.config/noctule/authorised_keys", "keys that may come in, with what each may do");
 const CONFIG: File = ("~/.config/noctule/config", "what is said for single hosts; noctule-config(5)");
 const NODE_FILE: File = ("/etc/noctule/node.toml", "the node's file; noctule.toml(5)");
@@ -181,10 +185,7 @@ pub const PAGES: &[Page] = &[
         files: &[
             KEY,
             AUTHORISED,
-            (
-                "$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock",
-                "where the status is asked for; /run/noctule for root, proxy-ADDRESS-PORT.sock with an address in --bind",
-            ),
+            STATUS_SOCKET,
             ("~/.local/state/noctule/proxy-quotas.json", "bytes of quotas; $XDG_STATE_HOME goes before ~/.local/state"),
         ],
         see: &["noctule-proxy(1)", "noctule-proxy-status(1)", "noctule-proxy-kick(1)", "noctule-proxy-share(1)"],
@@ -200,10 +201,7 @@ pub const PAGES: &[Page] = &[
             ("noctule proxy status --connections --watch 2s", "Every connection, again and again."),
             ("noctule proxy status --api 127.0.0.1:9495 --api-secret secret --json", "From a server that listens on loopback."),
         ],
-        files: &[(
-            "$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock",
-            "where the server is asked; /run/noctule for root, proxy-ADDRESS-PORT.sock with an address in --bind",
-        )],
+        files: &[STATUS_SOCKET],
         see: &["noctule-proxy-serve(1)", "noctule-proxy-kick(1)"],
     },
     Page {
@@ -215,10 +213,7 @@ pub const PAGES: &[Page] = &[
             ("noctule proxy kick ann", "End all that the user ann has."),
             ("noctule proxy kick 17", "End the connection of this number."),
         ],
-        files: &[(
-            "$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock",
-            "where the server is asked; /run/noctule for root, proxy-ADDRESS-PORT.sock with an address in --bind",
-        )],
+        files: &[STATUS_SOCKET],
         see: &["noctule-proxy-serve(1)", "noctule-proxy-status(1)"],
     },
     Page {

@@ -44,7 +44,7 @@ pub const HANDSHAKE_ID_AT: usize = 6;
 /// The same in a protected packet.
 pub const PROTECTED_ID_AT: usize = 1;
 /// Set in the first byte of a handshake packet, and not in that of a protected one.
-pub const HANDSHAKE_BIT: u8 = 0x80;
+pub const HANDSHAKE_BIT: u8 = FORM_HANDSHAKE;
 
 /// The first four bytes of the receiver's id of a datagram's first packet, if it is long enough; of what is no packet any four bytes.
 pub fn label_word(datagram: &[u8]) -> Option<u32> {

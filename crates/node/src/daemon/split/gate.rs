@@ -17,6 +17,6 @@ impl Split {
         if source.is_ipv4() != target.is_ipv4() || target.is_loopback() || target.is_unspecified() || target.is_multicast() {
             return Err(denied(format!("{target} is no address for packets of a tunnel")));
         }
-        self.tunnel.device().delivers(source, target).await.map_err(|why| Answer::new(why.0, why.1))
+        self.tunnel.device().delivers(source, target).await
     }
 }

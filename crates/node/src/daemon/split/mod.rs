@@ -16,6 +16,7 @@ pub use peer::{Far, PeerSplit, SplitView};
 pub use rules::sweep;
 
 use super::Peer;
+use super::counted::Counted;
 use super::strangers::Strangers;
 use super::tunnel::Tunnel;
 use crate::divert::{self, Found, NftError};
@@ -301,12 +302,12 @@ impl Split {
     ///
     /// # Errors
     /// There are too many: of that node, whose packets need flows of its session, too, or of all.
-    fn place(&self, peer: &Peer) -> Result<Place<'_>, Answer> {
+    fn place(&self, peer: &Peer) -> Result<Counted<'_>, Answer> {
         let most = self.most_of_node.load(Relaxed);
         if peer.split.open() >= most {
             return Err(Answer::new(Outcome::Busy, format!("{most} connections with that node are open ([tun] max-flows)")));
         }
-        let place = Place::new(&self.open);
+        let place = Counted::new(&self.open);
         if self.open.load(Relaxed) > self.most {
             return Err(Answer::new(Outcome::Busy, format!("{} connections are open (half of the limit of descriptors)", self.most)));
         }
@@ -321,9 +322,9 @@ impl Split {
         };
         let place = allowed.and_then(|()| self.place(peer));
         let live = peer.split.begin();
-        let end = match place.as_ref().map(|_| ()).map_err(Answer::clone) {
-            Ok(()) => connect.dial(self.rules.dialled_mark(), live.traffic()).await,
-            Err(why) => connect.refuse(why).await,
+        let end = match &place {
+            Ok(_) => connect.dial(self.rules.dialled_mark(), live.traffic()).await,
+            Err(why) => connect.refuse(why.clone()).await,
         };
         drop(place);
         live.end(&end);
@@ -366,22 +367,6 @@ impl Refusals {
     fn note(&self, answer: &Answer) -> Option<u64> {
         let kind = if answer.outcome == Outcome::Denied { &self.denied } else { &self.others };
         kind.note(Instant::now())
-    }
-}
-
-/// One of the connections that are open.
-struct Place<'a>(&'a AtomicUsize);
-
-impl<'a> Place<'a> {
-    fn new(open: &'a AtomicUsize) -> Self {
-        open.fetch_add(1, Relaxed);
-        Self(open)
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
     }
 }
 

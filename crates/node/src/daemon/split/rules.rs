@@ -22,6 +22,8 @@ const FIRST_TABLE: u32 = 0x6e71_0000;
 /// See the file's heading.
 pub struct Rules {
     device: String,
+    /// Of the device: its table, marks and routing table are told from those of others by it.
+    number: u32,
     /// Leads diverted packets to this host.
     pub policy: Policy,
 }
@@ -38,17 +40,18 @@ fn named(number: u32) -> Table {
 impl Rules {
     /// Those of a device.
     pub fn of(device: &str) -> Self {
-        Self { device: device.to_owned(), policy: policy_of(tunnel::number_of(device)) }
+        let number = tunnel::number_of(device);
+        Self { device: device.to_owned(), number, policy: policy_of(number) }
     }
 
     /// Mark of what this node dials for others.
     pub fn dialled_mark(&self) -> u32 {
-        DIALLED_MARKS + self.policy.table - FIRST_TABLE
+        DIALLED_MARKS + self.number
     }
 
     /// The table by its name.
     pub fn name(&self) -> Table {
-        named(self.policy.table - FIRST_TABLE)
+        named(self.number)
     }
 
     /// The table that diverts connections to these targets, given as intervals, to these ports.
@@ -116,7 +119,7 @@ impl Rules {
 
     /// Takes all of it away.
     pub async fn take_away(&self) {
-        take_away(self.policy.table - FIRST_TABLE).await;
+        take_away(self.number).await;
     }
 }
 

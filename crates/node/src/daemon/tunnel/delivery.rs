@@ -1,12 +1,14 @@
 //! Whether this host would deliver a packet that came out of the tunnel, as the kernel says: for connections that are dialled instead of carried.
 
 use super::device::Device;
+use super::kernel_state::facts;
 use futures_util::TryStreamExt;
-use noctule_proxy::Outcome;
+use noctule_proxy::{Answer, Outcome};
+use rtnetlink::Handle;
+use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::link::{AfSpecInet6, AfSpecUnspec, LinkAttribute};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
-use rtnetlink::{Handle, RouteMessageBuilder};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 impl Device {
     /// Asks the kernel what it would do with a packet from the device: addresses of this host are delivered, others are forwarded if this host is a router,
@@ -14,9 +16,9 @@ impl Device {
     ///
     /// # Errors
     /// It would not be delivered, and why.
-    pub async fn delivers(&self, source: IpAddr, target: IpAddr) -> Result<(), (Outcome, String)> {
+    pub async fn delivers(&self, source: IpAddr, target: IpAddr) -> Result<(), Answer> {
         let (netlink, index) = self.kernel.netlink();
-        let denied = |text: String| Err((Outcome::Denied, text));
+        let denied = |text: String| Err(Answer::new(Outcome::Denied, text));
         // Answers to packets go where the route to their source leads: into the tunnel, or they never reach the node that dials.
         let back = netlink.route().get(question(source, None)).execute().try_next().await;
         match back {
@@ -26,7 +28,7 @@ impl Device {
         // The path of what comes in by the device, its reverse path filter and forwarding included.
         let answer = netlink.route().get(question(target, Some((source, index)))).execute().try_next().await;
         let Ok(Some(route)) = answer else {
-            return Err((
+            return Err(Answer::new(
                 Outcome::Unreachable,
                 format!("the other side has no route to {target} for what comes by its device (does it forward packets?)"),
             ));
@@ -38,41 +40,41 @@ impl Device {
             }
             // The kernel asks for it when it forwards, and not when it looks for a route.
             RouteType::Unicast if target.is_ipv6() && !forwards_v6(netlink, index).await => {
-                Err((Outcome::Unreachable, "the other side does not forward IPv6".into()))
+                Err(Answer::new(Outcome::Unreachable, "the other side does not forward IPv6"))
             }
             RouteType::Unicast => Ok(()),
             RouteType::Prohibit => denied(format!("the other side's routes prohibit {target}")),
-            _ => Err((Outcome::Unreachable, format!("the other side has no route to {target}"))),
+            _ => Err(Answer::new(Outcome::Unreachable, format!("the other side has no route to {target}"))),
         }
     }
 }
 
 /// The device by which a route leaves.
 fn oif(route: &RouteMessage) -> Option<u32> {
-    route.attributes.iter().find_map(|a| if let RouteAttribute::Oif(index) = a { Some(*index) } else { None })
+    facts(route).and_then(|(_, _, device)| device)
 }
 
 /// The question for a route of this host's own packets, or of what comes from a source by a device.
 fn question(target: IpAddr, from: Option<(IpAddr, u32)>) -> RouteMessage {
-    let mut message = match target {
-        IpAddr::V4(v4) => RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(v4, 32).build(),
-        IpAddr::V6(v6) => RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(v6, 128).build(),
-    };
-    // What is asked for says nothing of a route's own properties.
-    message.header.protocol = Default::default();
-    message.header.scope = Default::default();
-    message.header.kind = Default::default();
-    message.header.table = 0;
-    message.attributes.retain(|a| matches!(a, RouteAttribute::Destination(_)));
+    let (family, length, address) = parts(target);
+    let mut message = RouteMessage::default();
+    message.header.address_family = family;
+    message.header.destination_prefix_length = length;
+    message.attributes.push(RouteAttribute::Destination(address));
     if let Some((source, index)) = from {
-        message.header.source_prefix_length = message.header.destination_prefix_length;
-        let source = match source {
-            IpAddr::V4(v4) => RouteAddress::Inet(v4),
-            IpAddr::V6(v6) => RouteAddress::Inet6(v6),
-        };
-        message.attributes.extend([RouteAttribute::Source(source), RouteAttribute::Iif(index)]);
+        let (_, length, address) = parts(source);
+        message.header.source_prefix_length = length;
+        message.attributes.extend([RouteAttribute::Source(address), RouteAttribute::Iif(index)]);
     }
     message
+}
+
+/// Family, bits and address, as netlink has them.
+fn parts(ip: IpAddr) -> (AddressFamily, u8, RouteAddress) {
+    match ip {
+        IpAddr::V4(v4) => (AddressFamily::Inet, 32, RouteAddress::Inet(v4)),
+        IpAddr::V6(v6) => (AddressFamily::Inet6, 128, RouteAddress::Inet6(v6)),
+    }
 }
 
 async fn forwards_v6(netlink: &Handle, index: u32) -> bool {

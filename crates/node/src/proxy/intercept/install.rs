@@ -261,13 +261,8 @@ impl Rules {
         if let Some(mut owner) = installed.owner {
             // The end of its input ends it, and the kernel takes its table away.
             drop(owner.stdin.take());
-            let deadline = Instant::now() + PATIENCE;
-            while owner.try_wait().is_ok_and(|status| status.is_none()) {
-                if Instant::now() > deadline {
-                    let _ = owner.kill();
-                }
-                std::thread::sleep(PAUSE);
-            }
+            // One that does not end is killed.
+            let _ = divert::ended(&mut owner);
             return;
         }
         if let Err(error) = ours().delete() {
