@@ -87,13 +87,18 @@ static void flows(void) {
     close_pair(&p);
 }
 
+/* What a thread is told when another closes what it uses. The other end may hear of its end first: a flow is then stopped, reset, or, gently closed, at its end. */
+static int closed(ptrdiff_t n) {
+    return n == NOCTULE_ERROR_CLOSED || n == NOCTULE_ERROR_BAD_HANDLE;
+}
+
 static void *poll_to_the_end(void *unused) {
     (void)unused;
     noctule_event event;
     atomic_fetch_add(&waiting, 1);
     int count;
     while ((count = noctule_poll(p.context, &event, 1, -1)) > 0) {}
-    CHECK(count == NOCTULE_ERROR_CLOSED || count == NOCTULE_ERROR_BAD_HANDLE);
+    CHECK(closed(count));
     return NULL;
 }
 
@@ -104,7 +109,7 @@ static void *write_to_the_end(void *unused) {
     atomic_fetch_add(&waiting, 1);
     do {
         n = noctule_flow_write(out, block, sizeof block);
-        CHECK(n > 0 || n == NOCTULE_ERROR_WOULD_BLOCK || n == NOCTULE_ERROR_CLOSED || n == NOCTULE_ERROR_BAD_HANDLE);
+        CHECK(n > 0 || n == NOCTULE_ERROR_WOULD_BLOCK || n == NOCTULE_ERROR_FLOW_STOPPED || closed(n));
         sched_yield();
     } while (n > 0 || n == NOCTULE_ERROR_WOULD_BLOCK);
     return NULL;
@@ -117,7 +122,7 @@ static void *read_to_the_end(void *unused) {
     atomic_fetch_add(&waiting, 1);
     do {
         n = noctule_flow_read(in, block, sizeof block);
-        CHECK(n > 0 || n == NOCTULE_ERROR_WOULD_BLOCK || n == NOCTULE_ERROR_CLOSED || n == NOCTULE_ERROR_BAD_HANDLE);
+        CHECK(n >= 0 || n == NOCTULE_ERROR_WOULD_BLOCK || n == NOCTULE_ERROR_FLOW_RESET || closed(n));
         sched_yield();
     } while (n > 0 || n == NOCTULE_ERROR_WOULD_BLOCK);
     return NULL;
