@@ -50,7 +50,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
         /// Write every datagram, as it leaves its host, to a capture that tcpdump and Wireshark read; up to --capture-limit.
-        #[arg(long, value_name = "FILE", conflicts_with = "capture")]
+        #[arg(long, value_name = "FILE", group = "captured")]
         pcap: Option<PathBuf>,
         /// Write goodput, queueing delay, round trip and loss of each interval to a file as the run goes on, a JSON object per line.
         #[arg(long, value_name = "FILE", conflicts_with_all = ["pcap", "capture"])]

@@ -130,6 +130,12 @@ fn a_capture_ends_at_its_bound_and_says_so() {
     let words = "sim --rate 5mbit --seconds 3 --warmup 1 --capture-limit 100KB --pcap";
     let told = succeed(&lab().args(words.split(' ')).arg(&pcap).output().unwrap());
     assert!(told.contains("--capture-limit") && std::fs::metadata(&pcap).unwrap().len() <= 100_000, "{told}");
+    // A bound of nothing is a mistake, and told.
+    for command in ["sim", "net"] {
+        let output = lab().args([command, "--capture-limit", "100KB"]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains("--capture <DIR>"), "{text}");
+    }
 }
 
 #[test]

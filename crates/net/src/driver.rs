@@ -471,7 +471,6 @@ impl Drop for Driver {
         if let Some(log) = &self.trace {
             self.traced.extend(std::iter::from_fn(|| state.node.poll_trace()));
             log.write(&self.traced);
-            log.flush();
         }
         drop(state);
         if self.is_over {

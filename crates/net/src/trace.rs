@@ -4,18 +4,16 @@ use noctule_proto::trace::{TraceEvent, file};
 use serde_json::json;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// A process that is killed loses events of so long at most.
-const FLUSH_EVERY: Duration = Duration::from_millis(200);
+use std::time::{SystemTime, UNIX_EPOCH};
 
 struct Inner {
     out: Box<dyn Write + Send>,
     title: String,
-    flushed: Instant,
+    /// Records of one call: they are written together.
+    records: Vec<u8>,
     /// The disk is full, or the like: nothing more is written, and the owner can ask.
     failed: Option<io::Error>,
 }
@@ -32,12 +30,12 @@ impl TraceLog {
     /// # Errors
     /// The file cannot be created.
     pub fn create(path: &Path, title: &str) -> io::Result<Self> {
-        Ok(Self::new(Box::new(BufWriter::with_capacity(256 * 1024, File::create(path)?)), title))
+        Ok(Self::new(Box::new(File::create(path)?), title))
     }
 
-    /// Writes to anything. `title` tells people what was traced.
+    /// Writes to anything; what happened together is one write, and a flush. `title` tells people what was traced.
     pub fn new(out: Box<dyn Write + Send>, title: &str) -> Self {
-        Self { inner: Arc::new(Mutex::new(Inner { out, title: title.to_owned(), flushed: Instant::now(), failed: None })) }
+        Self { inner: Arc::new(Mutex::new(Inner { out, title: title.to_owned(), records: Vec::new(), failed: None })) }
     }
 
     /// Why writing ended early, if it did; told once.
@@ -69,7 +67,7 @@ impl TraceLog {
             },
         });
         inner.put(&header);
-        inner.flush();
+        inner.write();
     }
 
     pub(crate) fn write(&self, events: &[TraceEvent]) {
@@ -77,36 +75,27 @@ impl TraceLog {
         for event in events {
             inner.put(event);
         }
-        if inner.flushed.elapsed() > FLUSH_EVERY {
-            inner.flush();
-        }
-    }
-
-    pub(crate) fn flush(&self) {
-        self.lock().flush();
+        // Nothing waits here: a process that is killed leaves what it has told.
+        inner.write();
     }
 }
 
 impl Inner {
-    fn flush(&mut self) {
-        if let Err(error) = self.out.flush() {
-            self.failed.get_or_insert(error);
+    fn put(&mut self, record: &impl serde::Serialize) {
+        self.records.push(file::RECORD_SEPARATOR);
+        if let Err(error) = serde_json::to_writer(&mut self.records, record) {
+            self.failed.get_or_insert(error.into());
         }
-        self.flushed = Instant::now();
+        self.records.push(b'\n');
     }
 
-    fn put(&mut self, record: &impl serde::Serialize) {
-        if self.failed.is_some() {
-            return;
-        }
-        let written = self
-            .out
-            .write_all(&[file::RECORD_SEPARATOR])
-            .and_then(|()| serde_json::to_writer(&mut self.out, record).map_err(io::Error::from))
-            .and_then(|()| self.out.write_all(b"\n"));
-        if let Err(error) = written {
+    fn write(&mut self) {
+        if self.failed.is_none()
+            && let Err(error) = self.out.write_all(&self.records).and_then(|()| self.out.flush())
+        {
             self.failed = Some(error);
         }
+        self.records.clear();
     }
 }
 

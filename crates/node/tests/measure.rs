@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{Kill, assert_fails, keygen, noctule};
 
 /// A `perf -s` that serves; ended when dropped.
@@ -350,6 +350,22 @@ fn records(path: &Path) -> Vec<Value> {
     let bytes = fs::read(path).unwrap();
     assert_eq!(bytes.first(), Some(&0x1e));
     bytes.split(|b| *b == 0x1e).skip(1).map(|r| serde_json::from_slice(r).unwrap()).collect()
+}
+
+#[test]
+fn a_killed_process_leaves_the_trace_of_all_that_happened() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("server.sqlog");
+    let mut server = Server::start(&["--trace", trace.to_str().unwrap()]);
+    assert!(server.perf(&["-t", "0.1", "-b", "2mbit"]).status.success());
+    // Nothing comes after the end of the session that would push it out of a buffer.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !fs::read_to_string(&trace).unwrap().contains("connectivity:connection_closed") {
+        assert!(Instant::now() < deadline, "the end of the session is not in the file");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.child.kill().unwrap();
+    assert!(records(&trace).iter().any(|event| event["name"] == "transport:packet_received"));
 }
 
 #[test]

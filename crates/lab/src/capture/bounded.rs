@@ -51,7 +51,7 @@ impl<W: Write> Bounded<W> {
             self.beyond += 1;
             return;
         }
-        // In one piece, so that a buffered file ends with a whole record whenever the run is ended.
+        // In one piece: a buffered file of a run that is killed ends with a whole record, unless the kernel cuts its last write.
         self.record.clear();
         parts.iter().for_each(|part| self.record.extend_from_slice(part));
         match self.out.write_all(&self.record) {

@@ -22,10 +22,10 @@ use crate::files;
 #[derive(Debug, Clone, Args)]
 pub struct CaptureArgs {
     /// Keep what crosses the two ends of each link (pcap), and what noctule traces (qlog), in files of this folder.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", group = "captured")]
     pub capture: Option<PathBuf>,
     /// Largest file of a capture, e.g. 64MiB. What comes after it is counted, and not kept.
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = crate::link::parse_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", requires = "captured", value_parser = crate::link::parse_bytes)]
     pub capture_limit: u64,
 }
 

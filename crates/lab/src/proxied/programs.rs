@@ -178,11 +178,13 @@ pub(super) fn pgbench(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
         let (text, _) = run(lane, &bench, &[&counts[..], &["-h", &host, "-p", &near, "-U", POSTGRES, POSTGRES]].concat())?;
         bench_figures(&text)
     };
-    let figures = run()?;
-    // In an orderly manner: nothing is written to its folder any more when that is removed.
+    let figures = run();
+    // In an orderly manner, also after a failure: nothing is written to its folder any more when that is removed.
     let mut stop = as_owner("pg_ctl");
     stop.args(["stop", "--mode=immediate", "-D"]).arg(&data);
-    finish(stop, "pg_ctl stop")?;
+    let stopped = finish(stop, "pg_ctl stop");
+    let figures = figures?;
+    stopped?;
     Ok(figures)
 }
 
