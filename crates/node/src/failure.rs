@@ -5,7 +5,7 @@ use crate::shell::quoted;
 use crate::transfer::{OUTSIDE, Refusal, Refused, SINCE, as_pattern, shown};
 use crate::units::counted;
 use noctule::{BindError, CloseReason, Code, ConnectError, FlowError, OpenError, PublicKey, SessionClosed};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -185,7 +185,7 @@ pub enum Failure {
         code: u8,
     },
     /// The port.
-    #[error("{0}; choose another with --bind or -p, or end the program that has it")]
+    #[error("{0}")]
     Port(String),
     /// The directory for what arrives.
     #[error("there is no directory {0}; make it first (mkdir -p {0}), or name another")]
@@ -293,6 +293,17 @@ fn lacking(failed: u64, of: u64) -> String {
 }
 
 impl Failure {
+    /// An address or a port that cannot be had, with what helps against this kind of error.
+    pub fn port(kind: ErrorKind, what: &str) -> Self {
+        let remedy = match kind {
+            ErrorKind::AddrInUse => "choose another port with --bind or -p, or end the program that has it",
+            ErrorKind::PermissionDenied => "choose a port above 1023 with --bind or -p",
+            ErrorKind::AddrNotAvailable => "name one of this host's own with --bind (ip address shows them), or none",
+            _ => "choose another address or port with --bind or -p",
+        };
+        Self::Port(format!("{what}; {remedy}"))
+    }
+
     /// The system refused something.
     pub fn system(what: &str, error: impl std::fmt::Display) -> Self {
         Self::System(format!("{what}: {error}"))
@@ -544,7 +555,9 @@ const LEAST_PACKET: u16 = 828;
 impl From<BindError> for Failure {
     fn from(e: BindError) -> Self {
         match e {
-            BindError::InUse(_) | BindError::Permission(_) | BindError::NotAvailable(_) => Self::Port(e.to_string()),
+            BindError::InUse(_) => Self::port(ErrorKind::AddrInUse, &e.to_string()),
+            BindError::Permission(_) => Self::port(ErrorKind::PermissionDenied, &e.to_string()),
+            BindError::NotAvailable(_) => Self::port(ErrorKind::AddrNotAvailable, &e.to_string()),
             e => Self::System(e.to_string()),
         }
     }

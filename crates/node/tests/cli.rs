@@ -98,6 +98,12 @@ fn each_failure_has_its_own_words_and_code() {
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     assert_fails(&noctule().args(["recv", "--bind", &address, "--into"]).arg(dir.path()).output().unwrap(), 10, "in use");
+    // An address of another host is no port that another program has.
+    assert_fails(
+        &noctule().args(["recv", "--bind", "192.0.2.9", "--into"]).arg(dir.path()).output().unwrap(),
+        10,
+        "one of this host's own",
+    );
 }
 
 #[test]

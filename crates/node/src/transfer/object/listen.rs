@@ -112,9 +112,9 @@ fn bind(listen: &ListenArgs) -> Result<UdpSocket, Failure> {
     }
     let (address, e) = last.ok_or_else(|| Failure::System("no address to listen on".into()))?;
     Err(match e.kind() {
-        ErrorKind::AddrInUse => Failure::Port(format!("{address} is in use")),
-        ErrorKind::PermissionDenied => Failure::Port(format!("{address} is not permitted to this user")),
-        _ => Failure::Port(format!("cannot listen on {address}: {e}")),
+        kind @ ErrorKind::AddrInUse => Failure::port(kind, &format!("{address} is in use")),
+        kind @ ErrorKind::PermissionDenied => Failure::port(kind, &format!("{address} is not permitted to this user")),
+        kind => Failure::port(kind, &format!("cannot listen on {address}: {e}")),
     })
 }
 
